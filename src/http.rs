@@ -46,6 +46,8 @@ use serde::Serialize;
 
 use crate::metrics::Endpoint;
 use crate::model::{Target, Targets, UnknownTarget, escape};
+use crate::snapshot::NoSnapshot;
+use crate::state;
 pub use collect::ADMISSION;
 pub use guard::scope;
 pub use limits::RequestLimits;
@@ -82,6 +84,20 @@ impl Problem {
 
     pub(crate) fn bad(error: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error)
+    }
+}
+
+/// No plan is possible on a look.
+impl From<NoSnapshot> for Problem {
+    fn from(error: NoSnapshot) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
+/// The database does not answer.
+impl From<state::Error> for Problem {
+    fn from(error: state::Error) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
     }
 }
 
@@ -213,7 +229,7 @@ async fn count(State(service): State<Service>, request: Request, next: Next) -> 
 }
 
 /// Healthy: a restart would not help. It would help if looks never end, so that case is unhealthy.
-async fn healthy(State(service): State<Service>) -> Response {
+async fn healthy(State(service): State<Service>) -> Result<Response, Problem> {
     health(service.observer.hangs())
 }
 
@@ -221,22 +237,22 @@ async fn healthy(State(service): State<Service>) -> Response {
 pub const HANGS: &str = "no look at the node has ended for minutes, although each call to the runtime has a deadline: \
                          crisweep hangs";
 
-fn health(hangs: bool) -> Response {
+fn health(hangs: bool) -> Result<Response, Problem> {
     if hangs {
-        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, HANGS).into_response();
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, HANGS));
     }
-    "crisweep is healthy\n".into_response()
+    Ok("crisweep is healthy\n".into_response())
 }
 
 /// Ready: the runtime was reached and listed once. The first look goes on with a status for each container.
-async fn ready(State(service): State<Service>) -> Response {
+async fn ready(State(service): State<Service>) -> Result<Response, Problem> {
     /// A probe must answer even while the runtime hangs.
     const PATIENCE: Duration = Duration::from_millis(900);
     let max_age = service.config().collect.max_age.max(Duration::from_secs(1));
     let look = tokio::select! {
         biased;
         look = service.observer.shared(max_age) => look.ok(),
-        () = service.observer.lists_read() => return "crisweep is ready\n".into_response(),
+        () = service.observer.lists_read() => return Ok("crisweep is ready\n".into_response()),
         () = tokio::time::sleep(PATIENCE) => None,
     };
     let why = match look.or_else(|| service.observer.latest()) {
@@ -246,33 +262,29 @@ async fn ready(State(service): State<Service>) -> Response {
             (Ok(_), Err(error), _) | (Ok(_), Ok(_), Err(error)) => {
                 format!("the runtime answers, but its lists fail: {error}")
             }
-            (Ok(_), Ok(_), Ok(_)) => return "crisweep is ready\n".into_response(),
+            (Ok(_), Ok(_), Ok(_)) => return Ok("crisweep is ready\n".into_response()),
         },
     };
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why))
 }
 
 async fn reload(
     State(service): State<Service>,
     _: api::NoParameters,
     request: Request,
-) -> Response {
-    match body(&service.fixed.limits, request.into_body()).await {
-        Ok(body) if body.is_empty() => {}
-        // Settings in a body would be ignored without a word.
-        Ok(_) => return Problem::bad("a reload takes no body: it reads the file").into_response(),
-        Err(problem) => return problem.into_response(),
+) -> Result<Response, Problem> {
+    // Settings in a body would be ignored without a word.
+    let body = body(&service.fixed.limits, request.into_body()).await?;
+    if !body.is_empty() {
+        return Err(Problem::bad("a reload takes no body: it reads the file"));
     }
-    match service.reload().await {
-        Ok(needs_restart) if needs_restart.is_empty() => {
-            json(StatusCode::OK, &serde_json::json!({ "reloaded": true }))
-        }
-        Ok(needs_restart) => {
-            let answer = serde_json::json!({ "reloaded": true, "needs_restart": needs_restart });
-            json(StatusCode::OK, &answer)
-        }
-        Err(error) => Problem::bad(error).into_response(),
-    }
+    let needs_restart = service.reload().await.map_err(Problem::bad)?;
+    let answer = if needs_restart.is_empty() {
+        serde_json::json!({ "reloaded": true })
+    } else {
+        serde_json::json!({ "reloaded": true, "needs_restart": needs_restart })
+    };
+    Ok(json(StatusCode::OK, &answer))
 }
 
 async fn body(limits: &RequestLimits, body: Body) -> Result<Bytes, Problem> {
@@ -333,7 +345,8 @@ mod tests {
 
     #[test]
     fn a_service_that_hangs_is_not_healthy() {
-        assert_eq!(health(false).status(), StatusCode::OK);
-        assert_eq!(health(true).status(), StatusCode::SERVICE_UNAVAILABLE);
+        let status = |hangs| health(hangs).into_response().status();
+        assert_eq!(status(false), StatusCode::OK);
+        assert_eq!(status(true), StatusCode::SERVICE_UNAVAILABLE);
     }
 }

@@ -167,7 +167,7 @@ impl Metrics {
             .needs_restart
             .set(needs_restart.iter().map(|key| (*key, true)));
         series.reloaded_well.set(1);
-        series.reloaded_at.set_time(at);
+        series.reloaded_at.set(Some(seconds(at)));
     }
 
     /// Shows the passes of these causes from now on with 0: `increase()` misses the event that creates a

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Brakes, Config};
+use crate::config::Config;
 use crate::fleet::Fleet;
 use crate::model::{
     AlertInfo, AlertResult, Brake, Caller, Cause, Outcome, Pass, PassState, Target, TriggerInfo,
@@ -163,11 +163,6 @@ impl Worker {
     pub fn reloaded(&self) {
         self.show_waiting(&mut self.state());
         self.inner.wake.notify_one();
-    }
-
-    /// Returns the brakes.
-    pub fn brakes(&self) -> Brakes {
-        self.config().brakes
     }
 
     /// Returns the brakes of the fleet.

@@ -129,16 +129,6 @@ impl WebConfigWatch {
         Arc::clone(&self.shared.in_force.borrow())
     }
 
-    /// Reads everything again, changed or not.
-    ///
-    /// # Errors
-    /// If anything cannot be used; the last good configuration stays in force.
-    pub async fn reload(&self) -> Result<(), Error> {
-        let shared = Arc::clone(&self.shared);
-        let read = self.disk.run(LOOK_MAX, move || shared.read()).await;
-        read.unwrap_or_else(|no_answer| Err(self.unreadable(no_answer.to_string())))
-    }
-
     /// Waits for a change and puts it in force. To be called in a loop; looks about once a second.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! `crisweep plan`, `gc`, `snapshot` and `simulate`: one look, one pass, or one plan on an earlier look, for a person
 //! or a program. Uses the same code as the service.
 
+pub mod args;
 mod difference;
 pub mod evidence;
 mod figures;

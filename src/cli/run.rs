@@ -75,7 +75,7 @@ async fn run_command(cli: Cli) -> ExitCode {
         };
         return check::run(args, origin).await;
     }
-    let level = log_level(cli.command.as_ref());
+    let level = cli.command.as_ref().and_then(log_level);
     overrides.log_level = overrides.log_level.or(level.map(str::to_owned));
     let (config, reload) = match app::set_up(cli.global.config_file.clone(), overrides).await {
         Ok(set_up) => set_up,
@@ -112,7 +112,7 @@ async fn run_command(cli: Cli) -> ExitCode {
 /// # Errors
 /// If it is named in a way that cannot be used.
 async fn remote(cli: &Cli) -> anyhow::Result<Option<Remote>> {
-    if !asks_a_service(cli.command.as_ref()) {
+    if !cli.command.as_ref().is_some_and(asks_a_service) {
         let named = cli.global.remote.service_url.is_some();
         anyhow::ensure!(
             !named,
@@ -162,27 +162,11 @@ async fn run_on(
 
 /// The level of the log of a command whose answer is on standard output, and whose pass has its warnings among its errors:
 /// a log would only repeat them.
-fn log_level(command: Option<&Command>) -> Option<&'static str> {
-    match command? {
-        Command::Plan(_)
-        | Command::Status(_)
-        | Command::Passes(_)
-        | Command::Snapshot(_)
-        | Command::Explain(_)
-        | Command::Doctor(_)
-        | Command::Evidence(_) => Some("warn"),
-        Command::Gc(_) => Some("error"),
-        #[cfg(feature = "demo")]
-        Command::Demo => None,
-        Command::Serve
-        | Command::Check(_)
-        | Command::Config(_)
-        | Command::PrepareState(_)
-        | Command::Rules(_)
-        | Command::Simulate(_)
-        | Command::Completions(_)
-        | Command::Man(_) => None,
+fn log_level(command: &Command) -> Option<&'static str> {
+    if matches!(command, Command::Gc(_)) {
+        return Some("error");
     }
+    asks_a_service(command).then_some("warn")
 }
 
 /// Runs a command that reads no configuration of the service, or only that.
@@ -247,21 +231,27 @@ fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
 }
 
 /// Says whether a command is about a node, and asks its service where one runs.
-fn asks_a_service(command: Option<&Command>) -> bool {
-    matches!(
-        command,
-        Some(
-            Command::Plan(_)
-                | Command::Status(_)
-                | Command::Gc(_)
-                | Command::Explain(_)
-                | Command::Doctor(_)
-                | Command::Passes(_)
-                | Command::Snapshot(_)
-                | Command::Evidence(_)
-                | Command::Check(_)
-        )
-    )
+fn asks_a_service(command: &Command) -> bool {
+    match command {
+        Command::Status(_)
+        | Command::Plan(_)
+        | Command::Gc(_)
+        | Command::Explain(_)
+        | Command::Doctor(_)
+        | Command::Passes(_)
+        | Command::Snapshot(_)
+        | Command::Evidence(_)
+        | Command::Check(_) => true,
+        #[cfg(feature = "demo")]
+        Command::Demo => false,
+        Command::Serve
+        | Command::Simulate(_)
+        | Command::Config(_)
+        | Command::PrepareState(_)
+        | Command::Rules(_)
+        | Command::Completions(_)
+        | Command::Man(_) => false,
+    }
 }
 
 /// Where the package and the unit have the service's configuration.
@@ -272,7 +262,8 @@ const USUAL_FILE: &str = "/etc/crisweep/crisweep.yaml";
 fn with_usual_file(mut cli: Cli) -> Cli {
     let file = Path::new(USUAL_FILE);
     // A service elsewhere has nothing to do with this node's configuration.
-    let is_for_the_node = asks_a_service(cli.command.as_ref()) && !cli.global.remote.names_one();
+    let is_for_the_node =
+        cli.command.as_ref().is_some_and(asks_a_service) && !cli.global.remote.names_one();
     if is_for_the_node && cli.global.config_file.is_none() && file.try_exists().unwrap_or(true) {
         cli.global.config_file = Some(file.to_owned());
     }

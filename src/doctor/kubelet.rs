@@ -1,130 +1,19 @@
 //! What the kubelet is set to: from its `/configz`, its command line and its configuration files. Reads nothing itself.
 
+mod known;
 mod parse;
 pub(super) mod read;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::model::go_duration;
-use parse::eviction;
-
-/// The node's cap on dead containers; a flag, not a key.
-pub(super) const MAX_DEAD: &str = "maximum-dead-containers";
-/// Dead containers that stay for each name; a flag, not a key.
-pub(super) const MAX_PER_CONTAINER: &str = "maximum-dead-containers-per-container";
-/// The age from which on dead containers go; a flag, not a key.
-pub(super) const MIN_AGE: &str = "minimum-container-ttl-duration";
-pub(super) const IMAGE_HIGH: &str = "imageGCHighThresholdPercent";
-pub(super) const IMAGE_LOW: &str = "imageGCLowThresholdPercent";
-pub(super) const IMAGE_MAX_AGE: &str = "imageMaximumGCAge";
-pub(super) const EVICTION_HARD: &str = "evictionHard";
-
-/// The kind of a setting's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ValueKind {
-    Whole,
-    Text,
-    Table,
-}
-
-/// A setting that matters here.
-#[derive(Debug)]
-struct KnownSetting {
-    /// Its name in reports: the key, or the flag of what has no key.
-    name: &'static str,
-    /// Whether a configuration file may have it.
-    is_key: bool,
-    /// Its flag, if it has one.
-    flag: Option<&'static str>,
-    kind: ValueKind,
-    /// The kubelet's default.
-    default: &'static str,
-}
-
-const fn setting(
-    name: &'static str,
-    flag: Option<&'static str>,
-    kind: ValueKind,
-    default: &'static str,
-) -> KnownSetting {
-    KnownSetting {
-        name,
-        is_key: true,
-        flag,
-        kind,
-        default,
-    }
-}
-
-const fn flag(name: &'static str, kind: ValueKind, default: &'static str) -> KnownSetting {
-    KnownSetting {
-        name,
-        is_key: false,
-        flag: Some(name),
-        kind,
-        default,
-    }
-}
-
-const KNOWN: [KnownSetting; 11] = [
-    flag(MAX_DEAD, ValueKind::Whole, "-1"),
-    flag(MAX_PER_CONTAINER, ValueKind::Whole, "1"),
-    flag(MIN_AGE, ValueKind::Text, "0s"),
-    setting(
-        IMAGE_HIGH,
-        Some("image-gc-high-threshold"),
-        ValueKind::Whole,
-        "85",
-    ),
-    setting(
-        IMAGE_LOW,
-        Some("image-gc-low-threshold"),
-        ValueKind::Whole,
-        "80",
-    ),
-    setting(
-        "imageMinimumGCAge",
-        Some("minimum-image-ttl-duration"),
-        ValueKind::Text,
-        "2m0s",
-    ),
-    setting(IMAGE_MAX_AGE, None, ValueKind::Text, "0s"),
-    setting(
-        "containerLogMaxSize",
-        Some("container-log-max-size"),
-        ValueKind::Text,
-        "10Mi",
-    ),
-    setting(
-        "containerLogMaxFiles",
-        Some("container-log-max-files"),
-        ValueKind::Whole,
-        "5",
-    ),
-    setting(EVICTION_HARD, Some("eviction-hard"), ValueKind::Table, ""),
-    setting("evictionSoft", Some("eviction-soft"), ValueKind::Table, ""),
-];
-
-/// Keys that people put into a configuration file and that the kubelet ignores there, without dashes and in lower case,
-/// with the flag that does what they mean.
-const MISPLACED: [(&str, &str); 6] = [
-    ("maximumdeadcontainers", MAX_DEAD),
-    ("maxcontainercount", MAX_DEAD),
-    ("maximumdeadcontainerspercontainer", MAX_PER_CONTAINER),
-    ("maxperpodcontainercount", MAX_PER_CONTAINER),
-    ("minimumcontainerttlduration", MIN_AGE),
-    ("minimumgcage", MIN_AGE),
-];
-/// The same with the key that they mean.
-const MISSPELT: [(&str, &str); 4] = [
-    ("imagegchighthreshold", IMAGE_HIGH),
-    ("imagegclowthreshold", IMAGE_LOW),
-    ("minimumimagettlduration", "imageMinimumGCAge"),
-    ("containerlogmaxfile", "containerLogMaxFiles"),
-];
+pub(super) use known::{
+    EVICTION_HARD, IMAGE_HIGH, IMAGE_LOW, IMAGE_MAX_AGE, MAX_DEAD, MAX_PER_CONTAINER,
+};
+use known::{KNOWN, KnownSetting, MISPLACED, MISSPELT, ValueKind};
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -329,35 +218,6 @@ fn one(
         // The defaults of evictions depend on the version.
         ValueKind::Table => None,
         ValueKind::Whole | ValueKind::Text => set(it.kind.of_text(it.default)?, Origin::Default),
-    }
-}
-
-impl ValueKind {
-    /// Takes a value of this kind, bounded.
-    fn read(self, value: &Value) -> Option<Value> {
-        match (self, value) {
-            (Self::Whole, Value::Number(_)) => value.as_i64().map(Value::from),
-            (Self::Whole | Self::Text, Value::String(text)) => self.of_text(text),
-            (Self::Text, Value::Number(number)) => Some(number.to_string().into()),
-            (Self::Table, Value::Object(table)) => {
-                let texts = table.iter().filter_map(|(key, value)| {
-                    let text = value.as_str().map(str::to_owned);
-                    let text = text.or_else(|| value.as_i64().map(|it| it.to_string()))?;
-                    (key.len() <= parse::TEXT_MAX && text.len() <= parse::TEXT_MAX)
-                        .then(|| (key.clone(), Value::from(text)))
-                });
-                Some(Value::Object(texts.take(16).collect()))
-            }
-            _ => None,
-        }
-    }
-
-    fn of_text(self, text: &str) -> Option<Value> {
-        match self {
-            Self::Whole => text.parse::<i64>().ok().map(Value::from),
-            Self::Text => (text.len() <= parse::TEXT_MAX).then(|| text.into()),
-            Self::Table => Some(json!(eviction(text))),
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use strum::VariantArray;
 
 use super::age::at_least;
 use super::index::{Index, Newest, Places};
@@ -19,7 +20,7 @@ use crate::model::{
 };
 
 /// The rules, in the order in which they are asked: the first that says something is the verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub(super) enum ContainerRule {
     /// Keeps what runs.
@@ -51,28 +52,9 @@ pub(super) enum ContainerRule {
 }
 
 impl ContainerRule {
-    const BEFORE_LIMITS: [Self; 7] = [
-        Self::Running,
-        Self::CreatedGrace,
-        Self::Unmanaged,
-        Self::Protect,
-        Self::IncludeUnknown,
-        Self::MinAge,
-        Self::PodDeleted,
-    ];
-    const FROM_LIMITS_ON: [Self; 6] = [
-        Self::KeepFirst,
-        Self::MaxPerContainer,
-        Self::MaxDead,
-        Self::Settle,
-        Self::Newest,
-        Self::WithinLimits,
-    ];
-
-    /// Returns all rules in order.
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        let rest = Self::FROM_LIMITS_ON;
-        Self::BEFORE_LIMITS.into_iter().chain(rest)
+    /// Returns the rules before the limits, and those that look at the limits.
+    fn parts() -> (&'static [Self], &'static [Self]) {
+        Self::VARIANTS.split_at(Self::KeepFirst as usize)
     }
 }
 
@@ -80,11 +62,11 @@ impl ContainerRule {
 pub(super) fn judge(policy: &Policy, knowledge: &Knowledge<'_>, newest: &Newest) -> Vec<Verdict> {
     let (judge, first) = ContainerJudge::new(policy, knowledge, newest);
     let first = first.into_iter().enumerate();
+    let (_, rest) = ContainerRule::parts();
     first
         .map(|(place, verdict)| {
-            let mut rest = ContainerRule::FROM_LIMITS_ON.into_iter();
             verdict
-                .or_else(|| rest.find_map(|rule| judge.said(rule, place)))
+                .or_else(|| rest.iter().find_map(|rule| judge.said(*rule, place)))
                 .unwrap_or(Verdict::Keep(KeepReason::WithinLimits))
         })
         .collect()
@@ -119,9 +101,9 @@ impl<'a> ContainerJudge<'a> {
         };
         let mut first = Vec::with_capacity(snapshot.containers.len());
         let mut counted = Places::none(snapshot.containers.len());
+        let (before, _) = ContainerRule::parts();
         for (place, container) in snapshot.containers.iter().enumerate() {
-            let mut rules = ContainerRule::BEFORE_LIMITS.into_iter();
-            let verdict = rules.find_map(|rule| judge.said(rule, place));
+            let verdict = before.iter().find_map(|rule| judge.said(*rule, place));
             // A protected one counts for the limits like any other. The kubelet removes objects without a pod and
             // those of deleted pods first, so they never count.
             let counts = match verdict {

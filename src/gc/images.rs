@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use strum::VariantArray;
 
 use super::age::at_least;
 use super::index::Places;
@@ -23,7 +24,7 @@ use crate::model::{
 
 /// The rules, in the order in which they are asked: the first that says something is the verdict, unless it removes an
 /// image in doubt. Those of an id hold for all its records: a runtime may remove the id for every handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub(super) enum ImageRule {
     /// Keeps what a container uses.
@@ -43,17 +44,9 @@ pub(super) enum ImageRule {
 }
 
 impl ImageRule {
-    const OF_ID: [Self; 5] = [
-        Self::InUse,
-        Self::Pinned,
-        Self::SandboxImage,
-        Self::Keep,
-        Self::MinAge,
-    ];
-
-    /// Returns all rules in order.
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        Self::OF_ID.into_iter().chain([Self::MaxAge, Self::Space])
+    /// Returns the rules that hold for all records of an id.
+    fn of_id() -> &'static [Self] {
+        Self::VARIANTS.split_at(Self::MaxAge as usize).0
     }
 }
 
@@ -182,8 +175,8 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
             rows.entry(&image.id).or_default().push(image);
         }
         let by_id = rows.into_iter().filter_map(|(id, rows)| {
-            let mut rules = ImageRule::OF_ID.into_iter();
-            let reason = rules.find_map(|rule| self.of_id(rule, rows.iter().copied()))?;
+            let mut rules = ImageRule::of_id().iter();
+            let reason = rules.find_map(|rule| self.of_id(*rule, rows.iter().copied()))?;
             Some((id, reason))
         });
         by_id.collect()

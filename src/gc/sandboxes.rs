@@ -1,5 +1,7 @@
 //! The verdict on each pod sandbox.
 
+use strum::VariantArray;
+
 use super::age::at_least;
 use super::containers::protects_pod;
 use super::index::{Ages, Index, Newest, Places};
@@ -12,7 +14,7 @@ use crate::model::{
 
 /// The rules, in the order in which they are asked: the first that says something is the verdict, unless it removes a
 /// sandbox that is in quarantine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub(super) enum SandboxRule {
     /// Keeps what is ready.
@@ -40,26 +42,9 @@ pub(super) enum SandboxRule {
 }
 
 impl SandboxRule {
-    const BEFORE_CAP: [Self; 7] = [
-        Self::Ready,
-        Self::Containers,
-        Self::Unmanaged,
-        Self::Protect,
-        Self::MinAge,
-        Self::PodDeleted,
-        Self::Superseded,
-    ];
-    const FROM_CAP_ON: [Self; 4] = [
-        Self::MaxDead,
-        Self::Settle,
-        Self::Newest,
-        Self::WithinLimits,
-    ];
-
-    /// Returns all rules in order.
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        let rest = Self::FROM_CAP_ON;
-        Self::BEFORE_CAP.into_iter().chain(rest)
+    /// Returns the rules before the cap, and those that look at the cap.
+    fn parts() -> (&'static [Self], &'static [Self]) {
+        Self::VARIANTS.split_at(Self::MaxDead as usize)
     }
 }
 
@@ -74,11 +59,11 @@ pub(super) fn judge(
     let (judge, first) = SandboxJudge::new(policy, knowledge, newest, gone);
     let snapshot = judge.snapshot();
     let judged = snapshot.sandboxes.iter().zip(first).enumerate();
+    let (_, rest) = SandboxRule::parts();
     judged
         .map(|(place, (sandbox, verdict))| {
-            let mut rest = SandboxRule::FROM_CAP_ON.into_iter();
             let verdict = verdict
-                .or_else(|| rest.find_map(|rule| judge.said(rule, place)))
+                .or_else(|| rest.iter().find_map(|rule| judge.said(*rule, place)))
                 .unwrap_or(Verdict::Keep(KeepReason::WithinLimits));
             unless_quarantined(snapshot, sandbox, verdict)
         })
@@ -118,9 +103,9 @@ impl<'a> SandboxJudge<'a> {
         };
         let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.sandboxes.len());
         let mut counted = Vec::new();
+        let (before, _) = SandboxRule::parts();
         for (place, sandbox) in snapshot.sandboxes.iter().enumerate() {
-            let mut rules = SandboxRule::BEFORE_CAP.into_iter();
-            let verdict = rules.find_map(|rule| judge.said(rule, place));
+            let verdict = before.iter().find_map(|rule| judge.said(*rule, place));
             // A protected sandbox counts for the cap, and no other replaces it.
             let shielded = verdict == Some(Verdict::Keep(KeepReason::Protected));
             let dead = !judge.named.has(place) && is_dead(snapshot, policy, sandbox);

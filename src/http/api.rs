@@ -4,7 +4,7 @@ use axum::Extension;
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
 use super::ask::{self, PLAN_PARAMETERS};
 use super::browser::{client, see_other};
@@ -17,28 +17,15 @@ use crate::state;
 pub(super) async fn plan(
     State(service): State<Service>,
     Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    let ask = match ask::read(query, b"", &PLAN_PARAMETERS) {
-        Ok(ask) => ask,
-        Err(problem) => return problem.into_response(),
-    };
-    let look = match service.look().await {
-        Ok(look) => look,
-        Err(problem) => return problem.into_response(),
-    };
-    let answer = service
-        .heavy(move |service| {
-            let mut policy = service.config().policy.clone();
-            ask.options.apply_to(&mut policy);
-            match service.plan_under(&look, &policy, &ask.targets) {
-                Ok(plan) => super::plan::answer(plan),
-                Err(error) => {
-                    Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response()
-                }
-            }
-        })
-        .await;
-    answer.unwrap_or_else(IntoResponse::into_response)
+) -> Result<Response, Problem> {
+    let ask = ask::read(query, b"", &PLAN_PARAMETERS)?;
+    let look = service.look().await?;
+    let plan = service.heavy(move |service| {
+        let mut policy = service.config().policy.clone();
+        ask.options.apply_to(&mut policy);
+        service.plan_under(&look, &policy, &ask.targets)
+    });
+    Ok(super::plan::answer(plan.await??))
 }
 
 /// The id in a path. An invalid id is refused in JSON, like every other error.
@@ -82,15 +69,15 @@ pub(super) async fn pass(
     State(service): State<Service>,
     Id(id): Id,
     NoParameters: NoParameters,
-) -> Response {
+) -> Result<Response, Problem> {
     if let Some(record) = service.worker.find(&id) {
-        return json(StatusCode::OK, &record.pass());
+        return Ok(json(StatusCode::OK, &record.pass()));
     }
     // Of an earlier time than the history goes back. Without a database no such pass is known.
     match service.worker.runner().journal.pass(&id).await {
-        Ok(Some(pass)) => json(StatusCode::OK, &pass),
-        Ok(None) | Err(state::Error::Closed) => unknown_pass(&id),
-        Err(error) => super::audit::unavailable(&error).into_response(),
+        Ok(Some(pass)) => Ok(json(StatusCode::OK, &pass)),
+        Ok(None) | Err(state::Error::Closed) => Err(unknown_pass(&id)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -102,29 +89,22 @@ pub(super) async fn cancel(
     Id(id): Id,
     NoParameters: NoParameters,
     headers: HeaderMap,
-) -> Response {
-    match service.worker.find(&id) {
-        None => unknown_pass(&id),
-        Some(record) if record.pass().is_done() => {
-            let error = format!("pass {id} is already done");
-            Problem::new(StatusCode::CONFLICT, error).into_response()
-        }
-        Some(record) => {
-            let caller = by.as_ref().map(ToString::to_string);
-            tracing::info!(pass.id = %id, by = caller, "pass cancelled by request");
-            service.worker.cancel(&id, by);
-            if client(&headers) == Client::Browser {
-                return see_other(&id);
-            }
-            json(StatusCode::ACCEPTED, &record.pass())
-        }
+) -> Result<Response, Problem> {
+    let record = service.worker.find(&id).ok_or_else(|| unknown_pass(&id))?;
+    if record.pass().is_done() {
+        let error = format!("pass {id} is already done");
+        return Err(Problem::new(StatusCode::CONFLICT, error));
     }
+    let caller = by.as_ref().map(ToString::to_string);
+    tracing::info!(pass.id = %id, by = caller, "pass cancelled by request");
+    service.worker.cancel(&id, by);
+    if client(&headers) == Client::Browser {
+        return Ok(see_other(&id));
+    }
+    Ok(json(StatusCode::ACCEPTED, &record.pass()))
 }
 
-fn unknown_pass(id: &str) -> Response {
-    Problem::new(
-        StatusCode::NOT_FOUND,
-        format!("no pass \"{id}\" is remembered"),
-    )
-    .into_response()
+fn unknown_pass(id: &str) -> Problem {
+    let error = format!("no pass \"{id}\" is remembered");
+    Problem::new(StatusCode::NOT_FOUND, error)
 }

@@ -29,10 +29,10 @@ pub(super) async fn post(
     Extension(By(by)): Extension<By>,
     query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
     request: Request,
-) -> Response {
+) -> Result<Response, Problem> {
     let client = client(request.headers());
     let Ok(Query(query)) = query else {
-        return Problem::bad("the query could not be read").into_response();
+        return Err(Problem::bad("the query could not be read"));
     };
     let is_form = client == Client::Browser && page::is_form(request.headers());
     let read = |mut query: Vec<(String, String)>, body: &[u8]| {
@@ -42,27 +42,17 @@ pub(super) async fn post(
         query.extend(page::form(body)?);
         read(query, &[], &PASS_PARAMETERS)
     };
-    let mut ask = match body(&service.fixed.limits, request.into_body())
-        .await
-        .and_then(|body| read(query, &body))
-    {
-        Ok(ask) => ask,
-        Err(problem) => return problem.into_response(),
-    };
-    if let Err(problem) = plans::put_into(&service, &mut ask).await {
-        return problem.into_response();
-    }
+    let body = body(&service.fixed.limits, request.into_body()).await?;
+    let mut ask = read(query, &body)?;
+    plans::put_into(&service, &mut ask).await?;
     if ask.follow || ask.wait.is_some() {
         // Taken before the pass is queued: a refused request must not have started a pass.
         match service.fixed.limits.take(Class::Wait) {
             Some(place) => exchange.hold(place),
-            None => return Class::Wait.full(),
+            None => return Ok(Class::Wait.full()),
         }
     }
-    let (record, result) = match submit(&service, &ask, by) {
-        Ok(admitted) => admitted,
-        Err(problem) => return problem.into_response(),
-    };
+    let (record, result) = submit(&service, &ask, by)?;
     let mut response = match client {
         _ if ask.follow => follow(&record),
         Client::Browser => see_other(record.id()),
@@ -70,7 +60,7 @@ pub(super) async fn post(
     };
     let result = HeaderValue::from_static(result.label());
     response.headers_mut().insert(ADMISSION, result);
-    response
+    Ok(response)
 }
 
 type Admitted = (Arc<Record>, AlertResult);

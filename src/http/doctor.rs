@@ -2,22 +2,20 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
 use super::api::NoParameters;
 use super::{Problem, Service, json};
 use crate::doctor::{Report, diagnose};
 use crate::snapshot::Look;
 
-pub(super) async fn get(State(service): State<Service>, NoParameters: NoParameters) -> Response {
-    let look = match service.look().await {
-        Ok(look) => look,
-        Err(problem) => return problem.into_response(),
-    };
-    match report(&service, &look).await {
-        Ok(report) => json(StatusCode::OK, &report),
-        Err(problem) => problem.into_response(),
-    }
+pub(super) async fn get(
+    State(service): State<Service>,
+    NoParameters: NoParameters,
+) -> Result<Response, Problem> {
+    let look = service.look().await?;
+    let report = report(&service, &look).await?;
+    Ok(json(StatusCode::OK, &report))
 }
 
 /// Finds the causes on the node of a look.

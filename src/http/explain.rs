@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::Value;
 
 use super::api::{Id, NoParameters};
@@ -16,18 +16,10 @@ pub(super) async fn get(
     State(service): State<Service>,
     Id(id): Id,
     NoParameters: NoParameters,
-) -> Response {
-    let look = match service.look().await {
-        Ok(look) => look,
-        Err(problem) => return problem.into_response(),
-    };
-    let answer = service
-        .heavy(move |service| answer(service, &look, &id))
-        .await;
-    match answer {
-        Ok(Ok(value)) => json(StatusCode::OK, &value),
-        Ok(Err(problem)) | Err(problem) => problem.into_response(),
-    }
+) -> Result<Response, Problem> {
+    let look = service.look().await?;
+    let answer = service.heavy(move |service| answer(service, &look, &id));
+    Ok(json(StatusCode::OK, &answer.await??))
 }
 
 /// Plans anew instead of sharing a plan: explanation and verdict must come from one snapshot and one policy.
@@ -37,9 +29,7 @@ pub(super) fn answer(service: &Service, look: &Look, id: &str) -> Result<Value, 
         let mut quarantine = service.lock_quarantine();
         (quarantine.next_attempts(look.taken_at), quarantine.clone())
     };
-    let snapshot = look
-        .snapshot(next_attempts)
-        .map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+    let snapshot = look.snapshot(next_attempts)?;
     let mut plan = gc::plan(&snapshot, policy, &Target::ALL.into());
     plan.add_details(&snapshot, policy);
     let explainer = Explainer::of(&snapshot, policy, &plan, look.pod_origin.source);

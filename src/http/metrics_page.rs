@@ -20,7 +20,10 @@ use crate::snapshot::Look;
 use crate::system::blocking::alone;
 use crate::system::memory;
 
-pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> Response {
+pub(super) async fn get(
+    State(service): State<Service>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let format = Format::from_accept(text("accept"));
     let timeout = scrape::timeout_from_header(text("x-prometheus-scrape-timeout-seconds"));
@@ -38,9 +41,9 @@ pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> R
     let own = render(&service, None, format, None);
     let Some(page) = rendered(deadline, whole, own).await else {
         let error = "the metrics page was not rendered within the scrape's timeout";
-        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, error).into_response();
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, error));
     };
-    ([(header::CONTENT_TYPE, format.content_type())], page).into_response()
+    Ok(([(header::CONTENT_TYPE, format.content_type())], page).into_response())
 }
 
 /// Returns the whole page if it is rendered until then. If not, or if there are too many scrapes at once, the own

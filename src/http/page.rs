@@ -64,25 +64,18 @@ pub(super) async fn get(
     Extension(peer): Extension<Peer>,
     query: Result<Query<Pairs>, axum::extract::rejection::QueryRejection>,
     headers: HeaderMap,
-) -> Response {
+) -> Result<Response, Problem> {
     let query = query.map_err(|_error| "the query could not be read".to_owned());
-    let asked = match query.and_then(|Query(query)| Asked::read(query)) {
-        Ok(asked) => asked,
-        Err(why) => return Problem::bad(why).into_response(),
-    };
+    let asked = query.and_then(|Query(query)| Asked::read(query));
+    let asked = asked.map_err(Problem::bad)?;
     let reader = Reader {
         peer: &peer,
         headers: &headers,
     };
-    let view = match View::gather(&service, asked, reader).await {
-        Ok(view) => view,
-        Err(problem) => return problem.into_response(),
-    };
+    let view = View::gather(&service, asked, reader).await?;
     // On a thread of its own: 20,000 objects are sorted and written.
-    match service.heavy(move |_| page(&view)).await {
-        Ok(page) => (security(), page).into_response(),
-        Err(problem) => problem.into_response(),
-    }
+    let page = service.heavy(move |_| page(&view)).await?;
+    Ok((security(), page).into_response())
 }
 
 fn page(view: &View) -> String {

@@ -23,35 +23,19 @@ pub(super) async fn save(
     Extension(By(by)): Extension<By>,
     query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
     request: Request,
-) -> Response {
+) -> Result<Response, Problem> {
     let Ok(Query(query)) = query else {
-        return Problem::bad("the query could not be read").into_response();
+        return Err(Problem::bad("the query could not be read"));
     };
-    let ask = match body(&service.fixed.limits, request.into_body())
-        .await
-        .and_then(|body| read(query, &body, &PLAN_PARAMETERS))
-    {
-        Ok(ask) => ask,
-        Err(problem) => return problem.into_response(),
-    };
-    let look = match service.look().await {
-        Ok(look) => look,
-        Err(problem) => return problem.into_response(),
-    };
+    let body = body(&service.fixed.limits, request.into_body()).await?;
+    let ask = read(query, &body, &PLAN_PARAMETERS)?;
+    let look = service.look().await?;
     let saved = service.heavy(move |service| keep(service, &look, ask, by));
-    match saved.await {
-        Ok(Ok(kept)) => {
-            let location = format!("/api/v1/plans/{}", kept.head.id);
-            tracing::info!(plan.id = %kept.head.id, "plan saved");
-            (
-                StatusCode::CREATED,
-                [(header::LOCATION, location)],
-                sent(kept),
-            )
-                .into_response()
-        }
-        Ok(Err(problem)) | Err(problem) => problem.into_response(),
-    }
+    let kept = saved.await??;
+    let location = format!("/api/v1/plans/{}", kept.head.id);
+    tracing::info!(plan.id = %kept.head.id, "plan saved");
+    let location = [(header::LOCATION, location)];
+    Ok((StatusCode::CREATED, location, sent(kept)).into_response())
 }
 
 fn keep(
@@ -62,9 +46,7 @@ fn keep(
 ) -> Result<Kept, Problem> {
     let mut policy = service.config().policy.clone();
     ask.options.apply_to(&mut policy);
-    let made = service.plan_under(look, &policy, &ask.targets);
-    let made =
-        made.map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+    let made = service.plan_under(look, &policy, &ask.targets)?;
     let plans = &service.fixed.saved_plans;
     let head = plans.head(&made, &ask.targets, &ask.options, by);
     let text = plan::saved(&head, Arc::clone(&made));
@@ -83,11 +65,10 @@ pub(super) async fn get(
     State(service): State<Service>,
     Id(id): Id,
     NoParameters: NoParameters,
-) -> Response {
-    match service.fixed.saved_plans.get(&id, Now::read()) {
-        Ok(kept) => sent(kept).into_response(),
-        Err(missing) => missing.problem(&id).into_response(),
-    }
+) -> Result<Response, Problem> {
+    let kept = service.fixed.saved_plans.get(&id, Now::read());
+    let kept = kept.map_err(|missing| missing.problem(&id))?;
+    Ok(sent(kept).into_response())
 }
 
 /// `DELETE /api/v1/plans/{id}`: forgets a plan.
@@ -95,11 +76,10 @@ pub(super) async fn forget(
     State(service): State<Service>,
     Id(id): Id,
     NoParameters: NoParameters,
-) -> Response {
-    match service.fixed.saved_plans.forget(&id, Now::read()) {
-        Ok(head) => json(StatusCode::OK, &head),
-        Err(missing) => missing.problem(&id).into_response(),
-    }
+) -> Result<Response, Problem> {
+    let head = service.fixed.saved_plans.forget(&id, Now::read());
+    let head = head.map_err(|missing| missing.problem(&id))?;
+    Ok(json(StatusCode::OK, &head))
 }
 
 /// Has a pass carry out a saved plan: it defaults to the plan's targets and options.

@@ -4,7 +4,6 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::audit::unavailable;
 use super::{Problem, Service, clock};
 use crate::snapshot::Look;
 use crate::snapshot_file;
@@ -15,37 +14,26 @@ use crate::state::Parameters;
 pub(super) async fn get(
     State(service): State<Service>,
     Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    let pass = match Parameters::of(query, &["pass"], clock()) {
-        Ok(mut parameters) => parameters.text("pass"),
-        Err(error) => return Problem::bad(error).into_response(),
-    };
-    if let Some(pass) = pass {
+) -> Result<Response, Problem> {
+    let parameters = Parameters::of(query, &["pass"], clock());
+    if let Some(pass) = parameters.map_err(Problem::bad)?.text("pass") {
         return before(&service, &pass).await;
     }
-    let look = match service.look().await {
-        Ok(look) => look,
-        Err(problem) => return problem.into_response(),
-    };
+    let look = service.look().await?;
     let file = service.heavy(move |service| file(service, &look)).await;
-    match file {
-        Ok(Ok(file)) => zstd(file),
-        Ok(Err(problem)) | Err(problem) => problem.into_response(),
-    }
+    Ok(zstd(file??))
 }
 
-async fn before(service: &Service, pass: &str) -> Response {
-    match service.worker.runner().journal.snapshot(pass).await {
-        Ok(Some(file)) => zstd(file),
-        Ok(None) => {
-            let error = format!(
-                "no snapshot from before a pass \"{pass}\" is kept: state.snapshots says how many are, of passes that \
-                 removed something"
-            );
-            Problem::new(StatusCode::NOT_FOUND, error).into_response()
-        }
-        Err(error) => unavailable(&error).into_response(),
-    }
+async fn before(service: &Service, pass: &str) -> Result<Response, Problem> {
+    let file = service.worker.runner().journal.snapshot(pass).await?;
+    let none = || {
+        let error = format!(
+            "no snapshot from before a pass \"{pass}\" is kept: state.snapshots says how many are, of passes that \
+             removed something"
+        );
+        Problem::new(StatusCode::NOT_FOUND, error)
+    };
+    Ok(zstd(file.ok_or_else(none)?))
 }
 
 fn zstd(file: Vec<u8>) -> Response {
@@ -54,9 +42,7 @@ fn zstd(file: Vec<u8>) -> Response {
 
 fn file(service: &Service, look: &Look) -> Result<Vec<u8>, Problem> {
     let config = service.config();
-    let snapshot = service
-        .snapshot(look)
-        .map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+    let snapshot = service.snapshot(look)?;
     let file = snapshot_file::encode(&look.about(&config), &config.policy, &snapshot);
     file.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }

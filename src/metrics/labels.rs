@@ -1,19 +1,21 @@
 //! The enums that are labels, with their label names. Never a name from outside.
 
+use strum::VariantArray;
+
 use super::table::{Label, Labels};
 use crate::model::{
     AlertResult, Brake, CallerKind, Cause, EventResult, EvidenceFailure, FailureClass, Outcome,
-    PollResult, RemoveReason, Target, every,
+    PollResult, RemoveReason, Target,
 };
 
 macro_rules! labels {
     ($($label:ty = $name:literal),* $(,)?) => {$(
         impl Label for $label {
             const NAME: &'static str = $name;
-            const VALUES: &'static [Self] = &Self::ALL;
+            const VALUES: &'static [Self] = Self::VARIANTS;
 
             fn text(self) -> &'static str {
-                self.label()
+                self.into()
             }
         }
     )*};
@@ -58,9 +60,6 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// Every endpoint.
-    pub const ALL: [Self; 7] = every();
-
     /// Returns the part of the interface that a request's path belongs to.
     pub fn of_path(path: &str) -> Self {
         match path {
@@ -72,11 +71,6 @@ impl Endpoint {
             _ if path.starts_with("/-/") => Self::Management,
             _ => Self::Other,
         }
-    }
-
-    /// Returns the label.
-    pub fn label(self) -> &'static str {
-        self.into()
     }
 }
 
@@ -95,8 +89,6 @@ pub(super) enum StatusClass {
 }
 
 impl StatusClass {
-    const ALL: [Self; 3] = every();
-
     /// We never redirect, so everything below 400 is one class.
     pub(super) fn of(status: u16) -> Self {
         match status {
@@ -104,10 +96,6 @@ impl StatusClass {
             400..500 => Self::ClientError,
             500.. => Self::ServerError,
         }
-    }
-
-    fn label(self) -> &'static str {
-        self.into()
     }
 }
 
@@ -129,22 +117,6 @@ pub(super) enum List {
 pub(super) enum Moment {
     Before,
     After,
-}
-
-impl List {
-    const ALL: [Self; 2] = every();
-
-    fn label(self) -> &'static str {
-        self.into()
-    }
-}
-
-impl Moment {
-    const ALL: [Self; 2] = every();
-
-    fn label(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// Dry runs are counted separately, so no series has `planned`.

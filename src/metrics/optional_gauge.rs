@@ -30,11 +30,6 @@ impl OptionalGauge {
         self.bits.store(bits, Ordering::Relaxed);
     }
 
-    /// Sets the value to a time.
-    pub(super) fn set_time(&self, when: Timestamp) {
-        self.set(Some(seconds(when)));
-    }
-
     /// Returns the value.
     pub(super) fn value(&self) -> Option<f64> {
         let value = f64::from_bits(self.bits.load(Ordering::Relaxed));

@@ -1,7 +1,5 @@
 //! What became of a Kubernetes Event.
 
-use super::every;
-
 /// What became of a Kubernetes Event.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
@@ -16,14 +14,4 @@ pub enum EventResult {
     LeftOut,
     /// The API server did not take it.
     Failed,
-}
-
-impl EventResult {
-    /// Every result.
-    pub const ALL: [Self; 4] = every();
-
-    /// Returns the result as metrics write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
 }

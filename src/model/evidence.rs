@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{RemoveReason, every};
+use super::RemoveReason;
 
 /// The longest message that is kept. The kubelet reads as much of a termination message.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 10;
@@ -113,16 +113,6 @@ pub enum EvidenceFailure {
     LogTimeout,
     /// The database cannot be written, or has no room.
     Database,
-}
-
-impl EvidenceFailure {
-    /// Every cause.
-    pub const ALL: [Self; 3] = every();
-
-    /// Returns the cause as metrics write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// Says in a sentence how a container ended.

@@ -127,16 +127,6 @@ pub enum PollResult {
     Malformed,
 }
 
-impl PollResult {
-    /// Every result.
-    pub const ALL: [Self; 4] = every();
-
-    /// Returns the result as metrics write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// Why a pass runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -236,9 +226,6 @@ pub enum CallerKind {
 }
 
 impl CallerKind {
-    /// Every kind.
-    pub const ALL: [Self; 5] = every();
-
     /// Returns the kind as the API writes it.
     pub fn label(self) -> &'static str {
         self.into()

@@ -252,12 +252,7 @@ impl Client {
             pod_sandbox_id: id.to_string(),
             ..Default::default()
         };
-        let message = cri::ListContainersRequest {
-            filter: Some(filter),
-        };
-        let rows = self
-            .whole_page::<_, cri::ContainerRow>(lists::CONTAINERS.unary, message)
-            .await?;
+        let rows = self.filtered(filter).await?;
         let astray = rows.iter().filter(|it| it.sandbox_id.is_stand_in());
         none_lacks_an_id(lists::CONTAINERS.unary, astray.count())?;
         // Some servers ignore some filters and send every row.
@@ -270,17 +265,11 @@ impl Client {
     /// Lists a pod's containers, in any state. A row without an id is an error, because it could be one of
     /// them.
     pub async fn containers_of_pod(&self, uid: &PodUid) -> Result<Vec<Container>, Error> {
-        let label = (convert::POD_UID_LABEL.to_owned(), uid.to_string());
         let filter = cri::ContainerFilter {
-            label_selector: [label].into(),
+            label_selector: convert::selector_of(uid),
             ..Default::default()
         };
-        let message = cri::ListContainersRequest {
-            filter: Some(filter),
-        };
-        let rows = self
-            .whole_page::<_, cri::ContainerRow>(lists::CONTAINERS.unary, message)
-            .await?;
+        let rows = self.filtered(filter).await?;
         let nameless = rows.iter().filter(|it| it.id.is_stand_in());
         none_lacks_an_id(lists::CONTAINERS.unary, nameless.count())?;
         // Some servers ignore some filters and send every row.
@@ -294,9 +283,8 @@ impl Client {
         if !self.containers_of_pod(uid).await?.is_empty() {
             return Ok(true);
         }
-        let label = (convert::POD_UID_LABEL.to_owned(), uid.to_string());
         let filter = cri::PodSandboxFilter {
-            label_selector: [label].into(),
+            label_selector: convert::selector_of(uid),
             ..Default::default()
         };
         let message = cri::ListPodSandboxRequest {
@@ -307,6 +295,14 @@ impl Client {
             .await?;
         let mut pods = sandboxes.iter().filter_map(|row| row.pod.as_ref());
         Ok(pods.any(|pod| pod.uid == *uid))
+    }
+
+    /// Lists the containers that a filter names; may also return others.
+    async fn filtered(&self, filter: cri::ContainerFilter) -> Result<Vec<Container>, Error> {
+        let filter = Some(filter);
+        let message = cri::ListContainersRequest { filter };
+        self.whole_page::<_, cri::ContainerRow>(lists::CONTAINERS.unary, message)
+            .await
     }
 
     /// Reads one answer, each row of it anew; refuses rows without an id.

@@ -22,7 +22,7 @@ use super::known_rows::{KeyFields, KnownRows};
 use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version};
 use crate::model::{
     ConfigSource, Container, ContainerId, ContainerImage, ContainerState, HasId, Image, ImageId,
-    MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState, cut,
+    MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, cut,
 };
 
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
@@ -35,6 +35,11 @@ const KUBELET_LABELS: [&str; 4] = [
     POD_NAME_LABEL,
     "io.kubernetes.container.name",
 ];
+
+/// Returns the label by which a list is filtered for a pod.
+pub(super) fn selector_of(uid: &PodUid) -> BTreeMap<String, String> {
+    [(POD_UID_LABEL.to_owned(), uid.to_string())].into()
+}
 
 /// A row lacks a required id, or is about another object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

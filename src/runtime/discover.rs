@@ -250,7 +250,7 @@ async fn within_timeout<T: Send + 'static>(
     let path = path.to_owned();
     let done = disk.run(LOOK_TIMEOUT, move || work(path)).await;
     let done = done.map_err(|error| error.to_string())?;
-    done.map_err(|error| io_problem(&error))
+    done.map_err(|error| plain(&error.to_string()))
 }
 
 fn attempt(place: &str, problem: impl Into<String>) -> Attempt {
@@ -258,10 +258,6 @@ fn attempt(place: &str, problem: impl Into<String>) -> Attempt {
         place: place.to_owned(),
         problem: problem.into(),
     }
-}
-
-fn io_problem(error: &io::Error) -> String {
-    plain(&error.to_string())
 }
 
 fn lines(tried: &[Attempt]) -> String {

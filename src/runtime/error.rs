@@ -185,18 +185,6 @@ impl Error {
         }
     }
 
-    /// Returns the kind of error for metrics and logs, from a closed set.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::Unreachable { .. } => "unreachable",
-            Self::Timeout { .. } => "timeout",
-            Self::NotReady { .. } => "not-ready",
-            Self::TooLarge { .. } => "too-large",
-            Self::Status { status, .. } => code_label(status.code()),
-            Self::Malformed { .. } => "malformed",
-        }
-    }
-
     /// Says whether the runtime is away or not ready yet, so that waiting helps.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::NotReady { .. })

@@ -1,15 +1,12 @@
 //! The thresholds of `thresholds`, and which of them a look has reached.
 
-use crate::model::every;
 use std::collections::BTreeMap;
 
 use super::{Look, Weight};
 use crate::config::Thresholds;
 
 /// A threshold.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Threshold {
     /// Exited containers on the node.
@@ -23,9 +20,6 @@ pub enum Threshold {
 }
 
 impl Threshold {
-    /// Every threshold.
-    pub const ALL: [Self; 4] = every();
-
     /// Returns the threshold's key in the configuration.
     pub fn label(self) -> &'static str {
         self.into()

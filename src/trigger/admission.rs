@@ -158,11 +158,6 @@ impl Admissions {
         self.draw = draw;
     }
 
-    /// Returns the brakes.
-    pub fn brakes(&self) -> Brakes {
-        self.brakes
-    }
-
     /// Decides on a trigger. A queued pass gets the id `id`.
     pub fn admit(&mut self, mut trigger: Trigger, id: &str, now: Duration) -> Admission {
         if let Some(why) = self.paused(&trigger.options) {

@@ -135,12 +135,12 @@ async fn a_secret_volumes_swapped_link_is_a_change() {
 }
 
 #[tokio::test]
-async fn reload_reads_at_once_and_says_what_is_wrong() {
+async fn what_is_read_again_is_in_force_or_says_what_is_wrong() {
     let dir = TestDir::new(TLS);
     let watch = open(&dir);
-    watch.reload().await.unwrap();
+    watch.shared.read().unwrap();
     dir.write("server.crt", "");
-    let error = watch.reload().await.unwrap_err().to_string();
+    let error = watch.shared.read().unwrap_err().to_string();
     assert!(error.contains("server.crt holds no certificate"), "{error}");
     assert!(watch.in_force().tls.is_some());
     assert!(!watch.shared.look().unwrap(), "the change was reported");

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::service::joined;
 use super::text::table;
 use crate::cli::Output;
 use crate::cli::help::texts;
@@ -177,12 +178,7 @@ async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
     let now = Timestamp::now();
     let filter = EvidenceFilter::read(args.pairs(), now).map_err(anyhow::Error::msg)?;
     let question = question(site).await;
-    let pairs = args.pairs();
-    let pairs = pairs
-        .iter()
-        .map(|(key, value)| format!("{key}={}", escape::url(value)));
-    let pairs = pairs.collect::<Vec<_>>().join("&");
-    let path = format!("/api/v1/evidence?{pairs}");
+    let path = format!("/api/v1/evidence?{}", joined(&args.pairs()));
     let listed: Listed = match question.ask(path.trim_end_matches('?')).await? {
         Ok(listed) => listed,
         Err(why) => {

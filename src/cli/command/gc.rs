@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::args::GcArgs;
 use super::interrupts::Interrupts;
 use super::progress::Progress;
 use super::service;
@@ -16,7 +17,7 @@ use super::{past_failures, read_ages, settled_look, take_over};
 use crate::cli::output::{note, print, print_on};
 use crate::cli::screen::{Screen, Wide};
 use crate::cli::service::{Question, RUNTIME_NAMED, Silence, Site};
-use crate::cli::{Ending, GcArgs, Output};
+use crate::cli::{Ending, Output};
 use crate::config::{Brakes, Config, Mode};
 use crate::fleet::Fleet;
 use crate::gc::PassOptions;

@@ -5,13 +5,14 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::Value;
 
-use super::shown::Shown;
+use super::args::{PassArgs, PlanArgs};
+use super::shown::{INCOMPLETE, Shown};
 use super::text::{self, plan_ink, plan_text};
 use super::{looked, service};
+use crate::cli::Output;
 use crate::cli::output::{note, print, print_json, print_on};
 use crate::cli::screen::Screen;
 use crate::cli::service::{Question, RUNTIME_NAMED, Site};
-use crate::cli::{Output, PassArgs, PlanArgs};
 use crate::gc;
 use crate::model::escape;
 
@@ -74,7 +75,7 @@ async fn own(site: &Site, args: &PlanArgs) -> anyhow::Result<()> {
     let (runner, look) = looked(site).await?;
     let snapshot = look.snapshot(runner.next_attempts(look.taken_at))?;
     if !snapshot.seen.is_all() {
-        note("the runtime's lists could not be read completely; only what is certain is removed");
+        note(INCOMPLETE);
     }
     if let Some(wait) = gc::kept_for_quiet(&snapshot, &policy, &args.pass.targets()) {
         let seconds = wait.as_secs_f64();

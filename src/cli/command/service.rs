@@ -1,6 +1,7 @@
 //! Passes and saved plans of the running service.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,10 +12,10 @@ use reqwest::{Method, Response};
 use serde::Deserialize;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::args::{GcArgs, PassArgs};
 use super::interrupts::Interrupts;
 use super::progress::Progress;
 use crate::cli::service::{Found, Question, Site};
-use crate::cli::{GcArgs, PassArgs};
 use crate::gc::Summary;
 use crate::http::ADMISSION;
 use crate::model::{AlertResult, Pass, Target, escape};
@@ -286,7 +287,8 @@ fn pass_query(args: &GcArgs) -> String {
     }
 }
 
-fn joined(pairs: &[(&str, String)]) -> String {
+/// Writes pairs as a query.
+pub(super) fn joined(pairs: &[(impl Display, String)]) -> String {
     let pairs = pairs
         .iter()
         .map(|(key, value)| format!("{key}={}", escape::url(value)));

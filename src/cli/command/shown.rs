@@ -184,7 +184,8 @@ impl Shown {
     }
 }
 
-const INCOMPLETE: &str =
+/// What is said of a look that lacks something.
+pub(super) const INCOMPLETE: &str =
     "the runtime's lists could not be read completely; only what is certain is removed";
 
 fn pods_unknown(why: &str) -> String {

@@ -10,12 +10,13 @@ use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
 
+use super::args::{PassArgs, RowArgs};
 use super::difference::Compared;
 use super::shown::Shown;
 use super::text::{plan_ink, plan_text};
+use crate::cli::Output;
 use crate::cli::output::{note, print_json, print_on};
 use crate::cli::screen::Screen;
-use crate::cli::{Output, PassArgs, RowArgs};
 use crate::config::{self, Config, Overrides};
 use crate::gc::{self, Plan, Policy};
 use crate::model::escape;

@@ -1,3 +1,4 @@
+use super::parse::eviction;
 use super::*;
 
 fn words(line: &[&str]) -> Vec<String> {

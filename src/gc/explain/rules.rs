@@ -2,12 +2,10 @@
 
 use strum::VariantArray;
 
-use super::super::containers::{ContainerJudge, ContainerRule};
-use super::super::images::{ImageJudge, ImageRule};
-use super::super::logs::{
-    ContainerLogRule, LogDirJudge, LogDirRule, LogLinkJudge, LogLinkRule, states,
-};
-use super::super::sandboxes::{SandboxJudge, SandboxRule, unless_quarantined};
+use super::super::containers::ContainerJudge;
+use super::super::images::ImageJudge;
+use super::super::logs::{ContainerLogRule, LogDirJudge, LogLinkJudge, states};
+use super::super::sandboxes::{SandboxJudge, unless_quarantined};
 use super::super::{Policy, Subject, Verdict};
 use super::{Explainer, Judged, RuleLine, Said, label};
 use crate::model::{Images, KeepReason, Target};
@@ -52,7 +50,6 @@ impl Explainer<'_> {
         let place = rows.position(|row| row.id.as_str() == subject.id.as_str());
         let place = place.unwrap_or(usize::MAX);
         lines(
-            ContainerRule::all(),
             |rule| judge.said(rule, place),
             |rule| self.container_inputs(rule, place, judge.counted()),
             vec![Veto::switch(
@@ -84,7 +81,6 @@ impl Explainer<'_> {
         };
         let switch = Veto::switch(self.policy, Target::Sandboxes, KeepReason::WithinLimits);
         lines(
-            SandboxRule::all(),
             |rule| judge.said(rule, place),
             |rule| self.sandbox_inputs(rule, place, judge.dead),
             vec![quarantine, switch],
@@ -107,7 +103,6 @@ impl Explainer<'_> {
             keeps: unknown.then_some(KeepReason::UnknownUser),
         };
         lines(
-            ImageRule::all(),
             |rule| judge.said(rule, image),
             |rule| self.image_inputs(rule, image, judge.wanted),
             vec![switch, users],
@@ -119,9 +114,7 @@ impl Explainer<'_> {
         let switch = Veto::switch(policy, Target::Logs, KeepReason::NotAsked);
         if let Some(dir) = self.log_dir(judged.subject) {
             let judge = LogDirJudge::new(policy, &self.knowledge, dir);
-            let rules = LogDirRule::VARIANTS.iter().copied();
             return lines(
-                rules,
                 |rule| judge.said(rule),
                 |rule| self.log_dir_inputs(rule, dir, judged.subject),
                 vec![switch],
@@ -129,19 +122,15 @@ impl Explainer<'_> {
         }
         if let Some(link) = self.log_link(judged.subject) {
             let judge = LogLinkJudge::new(policy, &states(snapshot), link);
-            let rules = LogLinkRule::VARIANTS.iter().copied();
             return lines(
-                rules,
                 |rule| judge.said(rule),
                 |rule| self.log_link_inputs(rule, link),
                 vec![switch],
             );
         }
         // The log of a container that goes: its verdict rests on the plan's other removals.
-        let rules = ContainerLogRule::VARIANTS.iter().copied();
         lines(
-            rules,
-            |rule| (rule.verdict() == judged.verdict).then_some(judged.verdict),
+            |rule: ContainerLogRule| (rule.verdict() == judged.verdict).then_some(judged.verdict),
             |rule| self.container_log_inputs(rule, judged.subject),
             Vec::new(),
         )
@@ -149,15 +138,14 @@ impl Explainer<'_> {
 }
 
 /// Asks rules in order up to the one that says something, then those that may keep what it removes.
-fn lines<R: Copy + Into<&'static str>>(
-    rules: impl Iterator<Item = R>,
+fn lines<R: VariantArray + Copy + Into<&'static str>>(
     said: impl Fn(R) -> Option<Verdict>,
     inputs: impl Fn(R) -> String,
     vetoes: Vec<Veto>,
 ) -> Vec<RuleLine> {
     let mut lines = Vec::new();
     let mut verdict = None;
-    for rule in rules {
+    for &rule in R::VARIANTS {
         if verdict.is_some() {
             lines.push(not_reached(rule.into()));
             continue;

@@ -3,6 +3,20 @@ use crate::runtime::defect::ReadError;
 
 const AFTER: Duration = Duration::from_secs(10);
 
+impl Error {
+    /// Returns the kind of error.
+    pub(in crate::runtime) fn label(&self) -> &'static str {
+        match self {
+            Self::Unreachable { .. } => "unreachable",
+            Self::Timeout { .. } => "timeout",
+            Self::NotReady { .. } => "not-ready",
+            Self::TooLarge { .. } => "too-large",
+            Self::Status { status, .. } => code_label(status.code()),
+            Self::Malformed { .. } => "malformed",
+        }
+    }
+}
+
 fn sorted(method: &'static str, code: Code, text: &str) -> Error {
     let endpoint: Arc<Path> = Path::new("/run/x.sock").into();
     Error::from_status(method, &endpoint, AFTER, tonic::Status::new(code, text))

@@ -404,7 +404,7 @@ fn extreme_times_do_not_overflow() {
     assert_eq!(admissions.admit(alert(2, BOTH), "b", at(3)), braked);
     admissions.set_brakes(Brakes {
         max_passes_per_hour: None,
-        ..admissions.brakes()
+        ..admissions.brakes
     });
     let admission = admissions.admit(alert(2, BOTH), "b", at(3));
     assert_eq!(admission, queued("b"));

@@ -1,7 +1,5 @@
 //! The two lists that the fallbacks read, and how to ask for a part of each.
 
-use std::collections::BTreeMap;
-
 use prost::Message;
 
 use super::super::lists::{CONTAINERS, ListRpc, SANDBOXES};
@@ -11,7 +9,7 @@ use crate::model::{
     PodUid,
 };
 use crate::runtime::Error;
-use crate::runtime::convert::{POD_UID_LABEL, Row};
+use crate::runtime::convert::{Row, selector_of};
 use crisweep_proto::cri::{self, ContainerState as State, PodSandboxState as SandboxState};
 
 /// A part of a list.
@@ -143,7 +141,7 @@ impl FallbackList for cri::ContainerRow {
         let mut filter = cri::ContainerFilter::default();
         match question {
             Question::State(state) => filter.state = Some(cri::ContainerStateValue { state }),
-            Question::Pod(uid) => filter.label_selector = of_pod(&uid),
+            Question::Pod(uid) => filter.label_selector = selector_of(&uid),
             Question::Sandbox(id) => filter.pod_sandbox_id = id.to_string(),
         }
         let filter = Some(filter);
@@ -184,7 +182,7 @@ impl FallbackList for cri::PodSandboxRow {
         let mut filter = cri::PodSandboxFilter::default();
         match question {
             Question::State(state) => filter.state = Some(cri::PodSandboxStateValue { state }),
-            Question::Pod(uid) => filter.label_selector = of_pod(&uid),
+            Question::Pod(uid) => filter.label_selector = selector_of(&uid),
             Question::Sandbox(id) => filter.id = id.to_string(),
         }
         let filter = Some(filter);
@@ -203,8 +201,4 @@ impl FallbackList for cri::PodSandboxRow {
         let mounted = Vec::new();
         Ok(row.map(|row| Record { row, mounted }))
     }
-}
-
-fn of_pod(uid: &PodUid) -> BTreeMap<String, String> {
-    [(POD_UID_LABEL.to_owned(), uid.to_string())].into()
 }

@@ -369,7 +369,7 @@ proptest! {
             let id = number.to_string();
             let mut admit = |trigger: Trigger, alert: Option<usize>| {
                 let answer = admissions.admit(trigger.clone(), &id, now);
-                account.judge(&trigger, &answer, admissions.brakes(), now);
+                account.judge(&trigger, &answer, admissions.brakes, now);
                 let merged = answer.result == AlertResult::Merged;
                 let into = answer.pass.as_ref().filter(|_| merged).unwrap_or(&id);
                 let ticket = admissions.waiting().find(|ticket| ticket.id == *into);
@@ -384,7 +384,7 @@ proptest! {
                     prop_assert_eq!(next.is_some(), due.is_some_and(|due| due <= now)
                         && account.running.is_none());
                     if let Some((ticket, rest)) = next {
-                        account.started(&ticket, rest.as_ref(), admissions.brakes(), now);
+                        account.started(&ticket, rest.as_ref(), admissions.brakes, now);
                     }
                 }
                 Step::Finished(outcome, left) => {

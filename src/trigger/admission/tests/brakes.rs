@@ -19,7 +19,7 @@ fn pause_stops_all_but_force_and_dry_runs() {
     admissions.admit(alert(1, BOTH), "before", at(0));
     admissions.set_brakes(Brakes {
         pause: true,
-        ..admissions.brakes()
+        ..admissions.brakes
     });
     let paused = braked(PAUSED);
     assert_eq!(admissions.admit(alert(2, BOTH), "a", at(0)), paused);
@@ -52,7 +52,7 @@ fn pause_stops_all_but_force_and_dry_runs() {
     assert_eq!(next(&mut admissions, at(100)), None);
     admissions.set_brakes(Brakes {
         pause: false,
-        ..admissions.brakes()
+        ..admissions.brakes
     });
     assert_eq!(next(&mut admissions, at(100)).unwrap().id, "before");
 }
@@ -121,7 +121,7 @@ fn only_passes_that_tried_something_of_a_target_count_for_it() {
 fn a_trigger_waits_while_the_hourly_limit_is_used_up() {
     let mut admissions = Admissions::new(Brakes {
         max_passes_per_hour: Some(1),
-        ..two_per_hour().brakes()
+        ..two_per_hour().brakes
     });
     admissions.admit(by_hand(BOTH, PassOptions::default()), "a", at(0));
     next(&mut admissions, at(0)).unwrap();
@@ -187,7 +187,7 @@ fn jittered() -> Admissions {
     let mut admissions = Admissions::new(Brakes {
         jitter: Some(at(100)),
         max_passes_per_hour: None,
-        ..two_per_hour().brakes()
+        ..two_per_hour().brakes
     });
     admissions.set_draw(u32::MAX / 2 + 1);
     admissions
@@ -222,7 +222,7 @@ fn a_resolved_alert_a_cancel_and_a_reload_end_the_jitter() {
     assert_eq!(next(&mut admissions, at(49)), None);
     admissions.set_brakes(Brakes {
         jitter: Some(at(20)),
-        ..admissions.brakes()
+        ..admissions.brakes
     });
     assert_eq!(
         (next(&mut admissions, at(9)), admissions.due(at(9))),
@@ -230,7 +230,7 @@ fn a_resolved_alert_a_cancel_and_a_reload_end_the_jitter() {
     );
     admissions.set_brakes(Brakes {
         jitter: None,
-        ..admissions.brakes()
+        ..admissions.brakes
     });
     assert_eq!(next(&mut admissions, at(9)).unwrap().id, "c");
 }

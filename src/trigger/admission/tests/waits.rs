@@ -14,7 +14,7 @@ fn a_brake_of_the_fleet_that_came_later_is_the_reason() {
     let mut admissions = admissions();
     admissions.set_brakes(Brakes {
         jitter: Some(at(100)),
-        ..admissions.brakes()
+        ..admissions.brakes
     });
     admissions.set_draw(1 << 31);
     admissions.admit(alert(1, BOTH), "a", at(0));
@@ -43,7 +43,7 @@ fn a_brake_of_the_fleet_that_came_later_is_the_reason() {
     admissions.set_fleet(Standing::default(), at(0));
     admissions.set_brakes(Brakes {
         pause: true,
-        ..admissions.brakes()
+        ..admissions.brakes
     });
     let paused = Wait::Stopped(Brake::Pause, PAUSED.to_owned());
     assert_eq!(why(&admissions, 0), Some(paused));
@@ -75,7 +75,7 @@ fn the_setting_that_holds_longest_is_named() {
     assert_eq!(why(&admissions, 11), Some(cooldown));
     let mut admissions = Admissions::new(Brakes {
         max_passes_per_hour: Some(1),
-        ..admissions.brakes()
+        ..admissions.brakes
     });
     admissions.admit(by_hand(CONTAINERS, PassOptions::default()), "a", at(0));
     next(&mut admissions, at(0)).unwrap();

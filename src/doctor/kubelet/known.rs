@@ -1,0 +1,140 @@
+//! The kubelet's settings that matter here: their names, flags, kinds and defaults, and what people write instead.
+
+use serde_json::{Value, json};
+
+use super::parse::{self, eviction};
+use ValueKind::{Table, Text, Whole};
+
+/// The node's cap on dead containers; a flag, not a key.
+pub(in crate::doctor) const MAX_DEAD: &str = "maximum-dead-containers";
+/// Dead containers that stay for each name; a flag, not a key.
+pub(in crate::doctor) const MAX_PER_CONTAINER: &str = "maximum-dead-containers-per-container";
+/// The age from which on dead containers go; a flag, not a key.
+const MIN_AGE: &str = "minimum-container-ttl-duration";
+pub(in crate::doctor) const IMAGE_HIGH: &str = "imageGCHighThresholdPercent";
+pub(in crate::doctor) const IMAGE_LOW: &str = "imageGCLowThresholdPercent";
+pub(in crate::doctor) const IMAGE_MAX_AGE: &str = "imageMaximumGCAge";
+pub(in crate::doctor) const EVICTION_HARD: &str = "evictionHard";
+
+/// The kind of a setting's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ValueKind {
+    Whole,
+    Text,
+    Table,
+}
+
+/// A setting that matters here.
+#[derive(Debug)]
+pub(super) struct KnownSetting {
+    /// Its name in reports: the key, or the flag of what has no key.
+    pub(super) name: &'static str,
+    /// Whether a configuration file may have it.
+    pub(super) is_key: bool,
+    /// Its flag, if it has one.
+    pub(super) flag: Option<&'static str>,
+    pub(super) kind: ValueKind,
+    /// The kubelet's default.
+    pub(super) default: &'static str,
+}
+
+const fn setting(
+    name: &'static str,
+    flag: Option<&'static str>,
+    kind: ValueKind,
+    default: &'static str,
+) -> KnownSetting {
+    KnownSetting {
+        name,
+        is_key: true,
+        flag,
+        kind,
+        default,
+    }
+}
+
+const fn flag(name: &'static str, kind: ValueKind, default: &'static str) -> KnownSetting {
+    KnownSetting {
+        name,
+        is_key: false,
+        flag: Some(name),
+        kind,
+        default,
+    }
+}
+
+pub(super) const KNOWN: [KnownSetting; 11] = [
+    flag(MAX_DEAD, Whole, "-1"),
+    flag(MAX_PER_CONTAINER, Whole, "1"),
+    flag(MIN_AGE, Text, "0s"),
+    setting(IMAGE_HIGH, Some("image-gc-high-threshold"), Whole, "85"),
+    setting(IMAGE_LOW, Some("image-gc-low-threshold"), Whole, "80"),
+    setting(
+        "imageMinimumGCAge",
+        Some("minimum-image-ttl-duration"),
+        Text,
+        "2m0s",
+    ),
+    setting(IMAGE_MAX_AGE, None, Text, "0s"),
+    setting(
+        "containerLogMaxSize",
+        Some("container-log-max-size"),
+        Text,
+        "10Mi",
+    ),
+    setting(
+        "containerLogMaxFiles",
+        Some("container-log-max-files"),
+        Whole,
+        "5",
+    ),
+    setting(EVICTION_HARD, Some("eviction-hard"), Table, ""),
+    setting("evictionSoft", Some("eviction-soft"), Table, ""),
+];
+
+/// Keys that people put into a configuration file and that the kubelet ignores there, without dashes and in lower case,
+/// with the flag that does what they mean.
+pub(super) const MISPLACED: [(&str, &str); 6] = [
+    ("maximumdeadcontainers", MAX_DEAD),
+    ("maxcontainercount", MAX_DEAD),
+    ("maximumdeadcontainerspercontainer", MAX_PER_CONTAINER),
+    ("maxperpodcontainercount", MAX_PER_CONTAINER),
+    ("minimumcontainerttlduration", MIN_AGE),
+    ("minimumgcage", MIN_AGE),
+];
+/// The same with the key that they mean.
+pub(super) const MISSPELT: [(&str, &str); 4] = [
+    ("imagegchighthreshold", IMAGE_HIGH),
+    ("imagegclowthreshold", IMAGE_LOW),
+    ("minimumimagettlduration", "imageMinimumGCAge"),
+    ("containerlogmaxfile", "containerLogMaxFiles"),
+];
+
+impl ValueKind {
+    /// Takes a value of this kind, bounded.
+    pub(super) fn read(self, value: &Value) -> Option<Value> {
+        match (self, value) {
+            (Self::Whole, Value::Number(_)) => value.as_i64().map(Value::from),
+            (Self::Whole | Self::Text, Value::String(text)) => self.of_text(text),
+            (Self::Text, Value::Number(number)) => Some(number.to_string().into()),
+            (Self::Table, Value::Object(table)) => {
+                let texts = table.iter().filter_map(|(key, value)| {
+                    let text = value.as_str().map(str::to_owned);
+                    let text = text.or_else(|| value.as_i64().map(|it| it.to_string()))?;
+                    (key.len() <= parse::TEXT_MAX && text.len() <= parse::TEXT_MAX)
+                        .then(|| (key.clone(), Value::from(text)))
+                });
+                Some(Value::Object(texts.take(16).collect()))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn of_text(self, text: &str) -> Option<Value> {
+        match self {
+            Self::Whole => text.parse::<i64>().ok().map(Value::from),
+            Self::Text => (text.len() <= parse::TEXT_MAX).then(|| text.into()),
+            Self::Table => Some(json!(eviction(text))),
+        }
+    }
+}
