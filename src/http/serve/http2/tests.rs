@@ -33,6 +33,11 @@ async fn wait(Shared(places): Shared<Arc<Semaphore>>) {
     std::future::pending::<()>().await;
 }
 
+/// Waits until nothing else can go on. No clock is waited for: time is paused, and goes on only then.
+async fn others_ran() {
+    tokio::time::sleep(Duration::from_millis(10)).await;
+}
+
 /// Stops the clock, which would count the time of the disk.
 async fn access() -> access::Current {
     let access = Access::new(&access::Config::default(), None).await.unwrap();
@@ -184,7 +189,7 @@ async fn a_client_that_vanished_loses_its_place() {
     let (server, stream) = Server::start(&access);
     let (client, driver) = client(stream, 65_535).await;
     let _waiting = ask(&client, Method::GET, "/wait").await;
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    others_ran().await;
     assert_eq!(server.places.available_permits(), 9);
     // The connection stays open, and the client answers no pings.
     let frozen = {
@@ -211,7 +216,7 @@ async fn a_client_that_gives_up_request_after_request_is_told_to_go() {
             break;
         };
         asked += 1;
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        others_ran().await;
         stream.send_reset(h2::Reason::CANCEL);
         drop(answer);
         assert!(asked <= 3 * GIVEN_UP_MAX, "it is not told to go");
@@ -229,12 +234,12 @@ async fn at_most_eight_requests_are_answered_at_a_time() {
     for _ in 0..STREAMS_MAX {
         waiting.push(ask(&client, Method::GET, "/wait").await);
     }
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    others_ran().await;
     let ninth = ask(&client, Method::GET, "/wait").await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    others_ran().await;
     assert_eq!(server.places.available_permits(), 2);
     drop(waiting);
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    others_ran().await;
     assert_eq!(server.places.available_permits(), 9, "the ninth is asked");
     drop(ninth);
 }
@@ -246,7 +251,7 @@ async fn a_shutdown_answers_what_is_open_and_takes_nothing_new() {
     let (client, _driver) = client(stream, 65_535).await;
     let answer = ask(&client, Method::GET, "/big").await.await.unwrap();
     server.shutdown.cancel();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    others_ran().await;
     assert!(client.clone().ready().await.is_err(), "it was told to go");
     let mut body = answer.into_body();
     let mut read = 0;
