@@ -209,8 +209,11 @@ impl<'a> ContainerJudge<'a> {
     fn by_cap(&self, place: usize) -> Option<Verdict> {
         let group = self.knowledge.index().group_of(place);
         // After a clock step one that is newest by its attempt can lie beyond `max_per_container`. It would
-        // be within it, and count, after the cap has removed later ones: so it is removed with them.
-        let goes_along = self.limits.superseded.has(place) && self.limits.capped.has(group);
+        // be within it, and count, after the cap has removed later ones: so it is removed with them. With limit 0
+        // it counts already.
+        let uncounted = self.limits.superseded.has(place)
+            && self.policy.containers.max_per_container != Limit::AtMost(0);
+        let goes_along = uncounted && self.limits.capped.has(group);
         let over = self.limits.over_cap.has(place) || goes_along;
         let needed = self.newest.has(place) && !self.pod_state(place).is_finished();
         (over && !needed).then(|| if_quiet(self.is_quiet(place), RemoveReason::OverCap))
