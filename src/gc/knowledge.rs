@@ -165,6 +165,7 @@ impl<'a> Knowledge<'a> {
         let history = snapshot.pod_history.get(uid);
         let mut pod = Pod::new(uid.as_str(), listed, history);
         pod.youngest = Some(youngest);
+        pod.last_exit = snapshot.last_exits.get(uid).copied();
         self.node.told(&pod).unwrap_or(PodKnowledge::Unknown)
     }
 }
@@ -435,10 +436,11 @@ impl Node<'_> {
     }
 }
 
-/// Says whether something of the pod is younger than the list, or may be: the pod may have been created since
-/// or, if static, have come back under its old UID.
+/// Says whether something of the pod is younger than the list or exited after it, or may have: the pod may have been
+/// created since, may have lived when the list lacked it or, if static, may have come back under its old UID.
 fn outlives(snapshot: &Snapshot, pod: &Pod<'_>, list: &PodList) -> bool {
+    let latest = pod.youngest.max(pod.last_exit);
     list.as_of.is_some_and(|as_of| {
-        !snapshot.seen.is_all() || pod.youngest.is_none_or(|youngest| youngest >= as_of)
+        !snapshot.seen.is_all() || pod.unknown_exit || latest.is_none_or(|latest| latest >= as_of)
     })
 }

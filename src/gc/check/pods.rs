@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::node::{Node, Pod, Said};
 use crate::model::{ConfigSource, Coverage, Pods, PodsUnknown};
 
@@ -50,13 +52,17 @@ impl Node<'_> {
         self.prove_absence.contains(&source)
     }
 
-    /// Every object of the pod is older than the list.
+    /// Every object of the pod is older than the list, and had exited by then.
     fn is_not_younger(&self, pod: &Pod<'_>) -> bool {
         let Pods::Known(list) = &self.snapshot.pods else {
             return false;
         };
+        let is_before = |at: Option<Timestamp>, as_of| at.is_none_or(|at| at < as_of);
         list.as_of.is_none_or(|as_of| {
-            self.snapshot.seen.is_all() && pod.youngest.is_none_or(|youngest| youngest < as_of)
+            self.snapshot.seen.is_all()
+                && !pod.exit_unknown
+                && is_before(pod.youngest, as_of)
+                && is_before(pod.last_exit, as_of)
         })
     }
 
