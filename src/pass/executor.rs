@@ -345,7 +345,7 @@ impl Executor {
         let basis = Basis::of(look, &removal, self.remover.evidence());
         let remover = Arc::clone(&self.remover);
         self.running.spawn(async move {
-            let outcome = remove(&remover, &basis, &removal, batch).await;
+            let outcome = remove(&remover, &basis, &removal).await;
             (number, removal, outcome, at.elapsed())
         });
     }

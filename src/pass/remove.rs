@@ -132,15 +132,10 @@ fn frees_network(look: &Look) -> FreesNetwork {
     }
 }
 
-/// Asks once more, and removes the object if it is still as planned. `batch` is the batch's number.
-pub(super) async fn remove(
-    remover: &Remover,
-    basis: &Basis,
-    removal: &Removal,
-    batch: u64,
-) -> RemovalOutcome {
+/// Asks once more, and removes the object if it is still as planned.
+pub(super) async fn remove(remover: &Remover, basis: &Basis, removal: &Removal) -> RemovalOutcome {
     let client = &remover.client;
-    match remover.newer.all_exist(client, removal, batch).await {
+    match remover.newer.all_exist(client, removal).await {
         Ok(true) => {}
         Ok(false) => return RemovalOutcome::skipped(NEEDED_NOW),
         Err(error) => return failure(&error),
@@ -238,8 +233,8 @@ async fn container(
     ended(remover, result, || client.container_status(id)).await
 }
 
-/// Asks the runtime whether the newer records still exist; returns the outcome if not. The answer of the batch is too
-/// old after a step that took time.
+/// Asks the runtime whether the newer records still exist; returns the outcome if not. A shared answer is too old after
+/// a step that took time.
 async fn is_needed_now(
     remover: &Remover,
     removal: &Removal,

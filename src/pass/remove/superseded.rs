@@ -3,22 +3,27 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use crate::gc::Removal;
 use crate::model::{ContainerId, PodSandboxId, Target, Text};
 use crate::runtime;
 
-/// The runtime's answers about newer records: each is asked about once in a batch, however many records it
-/// supersedes.
+/// How long an answer holds: a batch of slow removals takes minutes.
+const ANSWER_HOLDS: Duration = Duration::from_secs(5);
+
+/// The runtime's answers about newer records: each is asked about once in [`ANSWER_HOLDS`], however many records
+/// it supersedes.
 #[derive(Debug, Default)]
 pub(super) struct NewerRecords(Mutex<BTreeMap<Text, NewerRecord>>);
 
 #[derive(Clone, Debug)]
 struct NewerRecord {
-    batch: u64,
+    asked_at: Instant,
     is_there: Arc<OnceCell<bool>>,
 }
 
@@ -28,10 +33,9 @@ impl NewerRecords {
         &self,
         client: &runtime::Client,
         removal: &Removal,
-        batch: u64,
     ) -> Result<bool, runtime::Error> {
         for id in removal.superseded_by.iter() {
-            let answer = self.answer(id, batch);
+            let answer = self.answer(id);
             let ask = || is_there(client, removal.subject.target, id);
             let is_there: bool = *answer.get_or_try_init(ask).await?;
             if !is_there {
@@ -41,12 +45,12 @@ impl NewerRecords {
         Ok(true)
     }
 
-    fn answer(&self, id: &Text, batch: u64) -> Arc<OnceCell<bool>> {
+    fn answer(&self, id: &Text) -> Arc<OnceCell<bool>> {
+        let asked_at = Instant::now();
         let mut all = self.0.lock();
-        // Answers of earlier batches are too old.
-        all.retain(|_, asked| asked.batch == batch);
+        all.retain(|_, asked| asked.asked_at + ANSWER_HOLDS > asked_at);
         let asked = all.entry(id.clone()).or_insert_with(|| NewerRecord {
-            batch,
+            asked_at,
             is_there: Arc::default(),
         });
         Arc::clone(&asked.is_there)
@@ -82,5 +86,22 @@ async fn is_there(
         },
         // Logs and images are never superseded.
         Target::Logs | Target::Images => Ok(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_shared_until_it_is_too_old() {
+        let records = NewerRecords::default();
+        let newest = Text::from("newest");
+        records.answer(&newest).set(true).unwrap();
+        tokio::time::advance(ANSWER_HOLDS / 2).await;
+        assert_eq!(records.answer(&newest).get(), Some(&true));
+        assert_eq!(records.answer(&Text::from("other")).get(), None);
+        tokio::time::advance(ANSWER_HOLDS / 2).await;
+        assert_eq!(records.answer(&newest).get(), None, "asked for again");
     }
 }

@@ -74,7 +74,7 @@ async fn the_older_records_stay_when_the_newest_is_gone_by_the_time_they_would_g
 }
 
 #[tokio::test]
-async fn the_newest_is_asked_about_once_in_a_batch_and_not_for_each_older_record() {
+async fn the_newest_is_asked_about_once_and_not_for_each_older_record() {
     let loops = (0..51).fold(PodSpec::new("loops"), |pod, attempt| {
         pod.exited("app", attempt, hours(2) + minutes(u64::from(60 - attempt)))
     });
