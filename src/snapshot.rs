@@ -369,7 +369,7 @@ async fn look(
         Err(error) => Err(error.clone()),
     };
     // After the runtime: a pod born in between must not look deleted.
-    let found = Found::new(&containers, &sandboxes, &logs);
+    let found = Found::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     let fits = |list: &_| found.lives_in(list);
     let answer = memory.pods.read(taken_at, freshness, fits);
     let answer = timed(&mut timings.pods, answer).await;
@@ -380,7 +380,7 @@ async fn look(
     let details = memory.details(client, &mut containers, &sandboxes, taken_at, terms);
     let details = timed(&mut timings.statuses, details).await;
     let store = inner.store(&images, &containers, &filesystems, &details, taken_at);
-    let found = Found::new(&containers, &sandboxes, &logs);
+    let found = Found::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     memory.note(&found, &answer, &runtime, started);
     let (lists, of_logs) = ((&containers, &sandboxes), &mut memory.logs);
     let filling = of_logs.fill(client, &mut logs, lists, &answer.pods, taken_at);

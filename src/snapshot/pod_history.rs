@@ -35,6 +35,8 @@ pub(super) struct Found<'a> {
     pub(super) containers: &'a Part<runtime::Listed<Container>>,
     pub(super) sandboxes: &'a Part<runtime::Listed<PodSandbox>>,
     pub(super) logs: &'a Logs,
+    /// The operator declares that a container in state unknown is dead (`include_unknown`).
+    pub(super) unknown_is_dead: bool,
 }
 
 /// What one good answer says about a pod.
@@ -192,6 +194,7 @@ fn before(at: Timestamp, age: Duration) -> Timestamp {
 
 impl<'a> Found<'a> {
     pub(super) fn new(
+        unknown_is_dead: bool,
         containers: &'a Part<runtime::Listed<Container>>,
         sandboxes: &'a Part<runtime::Listed<PodSandbox>>,
         logs: &'a Logs,
@@ -200,6 +203,7 @@ impl<'a> Found<'a> {
             containers,
             sandboxes,
             logs,
+            unknown_is_dead,
         }
     }
 
@@ -226,10 +230,15 @@ impl<'a> Found<'a> {
         names.filter_map(|name| pod_uid_of(name)).collect()
     }
 
+    /// Finds the pods of which something runs or is ready, or may run.
     fn living(&self) -> IdSet<&'a PodUid> {
         let containers = self.containers.iter().flat_map(|list| list.rows.iter());
         let sandboxes = self.sandboxes.iter().flat_map(|list| list.rows.iter());
-        let running = containers.filter(|it| it.state == ContainerState::Running);
+        let running = containers.filter(|it| match it.state {
+            ContainerState::Running => true,
+            ContainerState::Unknown => !self.unknown_is_dead,
+            ContainerState::Created | ContainerState::Exited => false,
+        });
         let ready = sandboxes.filter(|it| it.state == PodSandboxState::Ready);
         let pods = running.map(|it| &it.pod).chain(ready.map(|it| &it.pod));
         pods.flatten().map(|pod| &pod.uid).collect()

@@ -26,6 +26,11 @@ impl Inner {
         client.clone()
     }
 
+    /// Says whether the operator declares containers in state unknown to be dead.
+    pub(super) fn unknown_is_dead(&self) -> bool {
+        self.config.borrow().policy.containers.include_unknown
+    }
+
     /// Locks what one look passes to the next. If the configuration names another pod source, that source
     /// settles anew, and no pod is known to be absent.
     pub(super) async fn memory(&self) -> tokio::sync::MutexGuard<'_, Memory> {

@@ -1,7 +1,10 @@
 //! A sequence of looks, and what they record of each pod.
 
 use super::*;
-use crate::model::{Labels, PodOrigin, PodRef, PodSandboxId, Pods, PodsUnknown, Rows, SourcePod};
+use crate::model::{
+    ContainerId, ContainerImage, Labels, PodOrigin, PodRef, PodSandboxId, Pods, PodsUnknown, Rows,
+    SourcePod,
+};
 use crate::runtime::ListMode;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -16,6 +19,8 @@ struct Observer {
     good_since: Option<Instant>,
     clock: Timestamp,
     coverage: Coverage,
+    containers: Vec<Container>,
+    unknown_is_dead: bool,
 }
 
 impl Observer {
@@ -25,6 +30,8 @@ impl Observer {
             good_since: None,
             clock: "2026-01-02T03:04:05Z".parse().unwrap(),
             coverage: Coverage::Whole,
+            containers: Vec::new(),
+            unknown_is_dead: false,
         }
     }
 
@@ -69,9 +76,10 @@ impl Observer {
         };
         let rows: Vec<PodSandbox> = sandboxes.chars().map(sandbox).collect();
         let found = Found {
-            containers: &Ok(listed(Vec::new(), Coverage::Whole)),
+            containers: &Ok(listed(self.containers.clone(), Coverage::Whole)),
             sandboxes: &Ok(listed(rows, self.coverage)),
             logs: &Logs::default(),
+            unknown_is_dead: self.unknown_is_dead,
         };
         self.histories.note(&found, &answer);
         self.histories.at(started, self.clock)
@@ -106,6 +114,22 @@ fn sandbox(name: char) -> PodSandbox {
         state,
         created_at: "2026-01-01T00:00:00Z".parse().unwrap(),
         config_source: None,
+        labels: Labels::default(),
+    }
+}
+
+fn container_in_state_unknown(pod: char) -> Container {
+    let of = sandbox(pod);
+    Container {
+        id: ContainerId::new(format!("container-{pod}")).unwrap(),
+        sandbox_id: of.id,
+        name: "app".into(),
+        attempt: 0,
+        state: ContainerState::Unknown,
+        created_at: of.created_at,
+        finished_at: None,
+        pod: of.pod,
+        image: ContainerImage::default().into(),
         labels: Labels::default(),
     }
 }
@@ -184,6 +208,24 @@ async fn an_answer_that_lacks_a_living_pod_or_names_none_of_the_kind_begins_anew
         let seen = node.look(sandboxes, pods);
         assert_eq!(node.ages(&seen, "a"), [None, None], "{sandboxes} {pods}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_container_may_run_its_pod_is_neither_absent_nor_over() {
+    let mut node = Observer::new();
+    node.containers = vec![container_in_state_unknown('a')];
+    for pods in ["b", "Ab"] {
+        let seen = node.look("ab", pods);
+        assert_eq!(node.ages(&seen, "a"), [None, None], "{pods}");
+    }
+    // The list lacks a pod that may live: it says nothing of others either.
+    let seen = node.look("abc", "b");
+    assert_eq!(node.ages(&seen, "c"), [None, None]);
+    // The operator declares it dead.
+    node.unknown_is_dead = true;
+    let seen = node.look("abc", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(0), Some(0)]);
+    assert_eq!(node.ages(&seen, "c"), [Some(0), Some(0)]);
 }
 
 #[tokio::test(start_paused = true)]
