@@ -48,6 +48,7 @@ pub use go_duration::go_duration;
 pub use image_names::{ImageMatcher, repository_leaf};
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images, OtherMount};
 pub use labels::Labels;
+pub(crate) use labels::pairs;
 pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
     link_name, log_dir_name, pod_uid_of,
