@@ -100,7 +100,7 @@ pub enum RemovalOutcome {
         /// When it failed; `None`: not dated yet.
         #[serde(skip_serializing_if = "Option::is_none")]
         at: Option<Timestamp>,
-        /// Failures in a row of a sandbox, including those that the ring has overwritten.
+        /// Failures in a row of a sandbox, including those that the journal has dropped.
         #[serde(skip_serializing_if = "Option::is_none")]
         failures: Option<u32>,
     },
