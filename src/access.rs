@@ -23,7 +23,7 @@ use axum::http::{HeaderName, HeaderValue, Method};
 use parking_lot::RwLock;
 
 use crate::kubernetes::ApiServer;
-use crate::model::{Caller, CallerKind};
+use crate::model::{Caller, CallerKind, labelled};
 pub use config::{Config, Listen};
 use passwords::Passwords;
 pub use peer::Peer;
@@ -45,7 +45,9 @@ pub enum Client {
 }
 
 /// What a request needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[strum(serialize_all = "lowercase")]
 pub enum Scope {
     /// Metrics, the page, the API.
@@ -54,12 +56,7 @@ pub enum Scope {
     Act,
 }
 
-impl Scope {
-    /// Returns the scope as the documentation writes it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
+labelled!(Scope);
 
 /// A request, as far as access depends on it.
 #[derive(Clone, Copy, Debug)]

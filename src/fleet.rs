@@ -78,8 +78,8 @@ impl Standing {
         self.unknown.as_ref().or(self.storm.as_ref())
     }
 
-    /// Returns why a running pass must end that nobody asked for by hand over these targets. `budgeted`: those that
-    /// needed a slot when it began; a budget that came since takes no slot from it.
+    /// Returns why a running automatic pass over these targets must end. `budgeted`: the targets that needed a slot when
+    /// it began; a budget that was configured later does not end it.
     pub fn ends(&self, targets: &BTreeSet<Target>, budgeted: &BTreeSet<Target>) -> Option<&str> {
         let lacks_slot = !self.has_slot && !self.budget.is_disjoint(budgeted);
         let lost = lacks_slot.then_some("the slot among all nodes is lost (fleet.budget)");

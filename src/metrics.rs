@@ -2,7 +2,6 @@
 //!
 //! Every label is a closed set. A series appears with its first event; a few appear from the start with 0.
 
-mod evidence;
 mod labels;
 mod last_pass;
 mod optional_gauge;
@@ -21,8 +20,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
 use crate::model::{
-    AlertResult, Brake, CallerKind, Cause, EventResult, FailureClass, Outcome, Pass, PollResult,
-    RemoveReason, Target,
+    AlertResult, Brake, CallerKind, Cause, EventResult, EvidenceFailure, FailureClass, Outcome,
+    Pass, PollResult, RemoveReason, Target,
 };
 pub use labels::Endpoint;
 use labels::{Removed, StatusClass};
@@ -75,7 +74,7 @@ impl Metrics {
         // The end of an interrupted pass is unknown; it is reported at the next start.
         let known_end = outcome != Outcome::Interrupted;
         if known_end {
-            series.last_pass_figures.ended(pass, finished_at);
+            series.last_pass_ended(pass, finished_at);
         }
         if let Some(started_at) = pass.started_at.filter(|_| known_end) {
             // The clock may have been set back in between.
@@ -196,6 +195,24 @@ impl Metrics {
     /// Counts a target ended by the circuit breaker.
     pub fn breaker_tripped(&self) {
         self.inner.series.breaker_trips.inc();
+    }
+
+    /// Shows how much room all evidence takes.
+    pub fn evidence_takes(&self, bytes: u64) {
+        let gauge = &self.inner.series.evidence_bytes;
+        gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Counts the evidence of one container, and evidence that made way for it.
+    pub fn evidence_kept(&self, dropped: u64) {
+        let series = &self.inner.series;
+        series.evidence_kept.inc();
+        series.evidence_dropped.inc_by(dropped);
+    }
+
+    /// Counts evidence of which something could not be kept.
+    pub fn evidence_failed(&self, cause: EvidenceFailure) {
+        self.inner.series.evidence_failures.count(cause);
     }
 
     /// Appends all metrics to `page` as `OpenMetrics` text, without an end mark.

@@ -48,6 +48,7 @@ pub use go_duration::go_duration;
 pub use image_names::{ImageMatcher, repository_leaf};
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images, OtherMount};
 pub use labels::Labels;
+pub(crate) use labels::pairs;
 pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
     link_name, log_dir_name, pod_uid_of,
@@ -77,6 +78,24 @@ pub(crate) const fn every<T: strum::VariantArray + Copy, const N: usize>() -> [T
         Some(_) | None => panic!("ALL has another length than the enum"),
     }
 }
+
+/// Gives an enum `ALL`, its variants in order, and `label`, a variant's name as metrics, the API and the configuration
+/// write it.
+macro_rules! labelled {
+    ($name:ident) => {
+        impl $name {
+            /// Every value, in order.
+            pub const ALL: [Self; <Self as strum::VariantArray>::VARIANTS.len()] =
+                crate::model::every();
+
+            /// Returns its name as metrics, the API and the configuration write it.
+            pub fn label(self) -> &'static str {
+                self.into()
+            }
+        }
+    };
+}
+pub(crate) use labelled;
 
 /// Prefix of the stand-in for an id that the runtime did not send. No real id begins so.
 const NO_ID: &str = "(no id)";
@@ -217,15 +236,7 @@ pub enum ContainerState {
     Unknown,
 }
 
-impl ContainerState {
-    /// Every state, for metrics that must show zeroes.
-    pub const ALL: [Self; 4] = every();
-
-    /// Returns the state's name as metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
+labelled!(ContainerState);
 
 /// A container record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -284,15 +295,7 @@ pub enum PodSandboxState {
     NotReady,
 }
 
-impl PodSandboxState {
-    /// Every state, for metrics that must show zeroes.
-    pub const ALL: [Self; 2] = every();
-
-    /// Returns the state's name as metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
+labelled!(PodSandboxState);
 
 /// A pod sandbox record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,6 +11,7 @@ mod config;
 mod database;
 mod evidence;
 mod files;
+mod filter;
 mod hold;
 mod journal;
 mod lines;
@@ -27,8 +28,7 @@ mod writer;
 
 pub use ages::{Ages, ENTRIES_MAX, KEY_MAX_BYTES};
 pub use audit::{
-    PASSES_MAX, Page, PassFilter, REMOVALS_MAX, RemovalFilter, RemovalRecord, read_passes,
-    read_removals,
+    PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter, RemovalRecord, read_passes, read_removals,
 };
 pub use config::Config;
 pub use database::{Error, Limits};
@@ -36,11 +36,12 @@ pub use evidence::{
     EvidenceBounds, EvidenceFilter, EvidenceFound, EvidenceRoom, ID_PREFIX_MIN, read_evidence,
     read_evidence_of,
 };
+pub use filter::Page;
 pub use journal::{Journal, Opened};
 pub use lines::LinesTo;
 pub use lock::{Held, Holder, Socket, held};
 pub use owner::{Owner, give};
-pub use parameters::{EVIDENCE_PARAMETERS, PASSES_PARAMETERS, Parameters, REMOVALS_PARAMETERS};
+pub use parameters::Parameters;
 pub use passes::{History, interrupt};
 pub use past::{Past, PastQuestion, RemovedOfPod, read_past};
 pub use snapshots::read_snapshot;

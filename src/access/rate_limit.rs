@@ -63,7 +63,7 @@ mod tests {
             (at(99), at(100), at(100)),
             (Err(ms(1)), Ok(()), Err(ms(100)))
         );
-        // It holds no more than its burst, however long nobody asks.
+        // It holds no more than its burst, however long no request comes.
         assert_eq!([at(9_000), at(9_000), at(9_000)], [Ok(()); 3]);
         assert_eq!(at(9_000), Err(ms(100)));
     }

@@ -69,7 +69,7 @@ fn written(done: io::Result<()>) -> anyhow::Result<()> {
     }
 }
 
-/// Says something beside the answer. It is lost if nobody reads standard error.
+/// Says something beside the answer. It is lost if standard error is not read.
 pub(super) fn note(text: &str) {
     let mut stderr = io::stderr().lock();
     let _is_read = writeln!(stderr, "{}", escape::lines(text)).is_ok();

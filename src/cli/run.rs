@@ -160,8 +160,8 @@ async fn run_on(
     is_good.map(Ending::from)
 }
 
-/// The level of the log of a command whose answer is on standard output, and whose pass has its warnings among its errors:
-/// a log would only repeat them.
+/// Returns the log level of a command that writes its answer on standard output. The errors of its pass contain what a
+/// log would warn of.
 fn log_level(command: &Command) -> Option<&'static str> {
     if matches!(command, Command::Gc(_)) {
         return Some("error");

@@ -1,14 +1,13 @@
 //! The running service, as commands ask it: where it is, what it answers, and why it does not. Sends a credential only
 //! to a service that was named (`--service.url`).
 
-mod client;
 mod remote;
 mod way;
 
 use std::time::Duration;
 
 use anyhow::Context;
-use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use reqwest::{Client, ClientBuilder, Method, RequestBuilder, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
@@ -19,6 +18,10 @@ use crate::http::HANGS;
 pub use remote::{Remote, RemoteArgs};
 use way::{Way, ways};
 
+/// How the commands name themselves.
+const USER_AGENT: &str = concat!("crisweep-command/", env!("CARGO_PKG_VERSION"));
+/// How long a connection may take: an address that drops packets must not use up the time of the next one.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest answer that is read, where the question names no other bound.
 const ANSWER_MAX_BYTES: usize = 4 << 20;
 
@@ -212,13 +215,12 @@ impl Question {
         path: &str,
     ) -> Result<(StatusCode, Vec<u8>), Failure> {
         let request = found.request(Method::GET, path);
-        let answer = answer(request, self.by, self.answer_max_bytes).await;
-        answer.map_err(|silence| silence.at(found.way))
+        answer(request, found.way, self.by, self.answer_max_bytes).await
     }
 
     /// Finds the first address where a healthy service answers.
     pub(super) async fn reach(&self) -> Result<Found<'_>, Failure> {
-        let mut failure = None;
+        let mut failed: Option<Failure> = None;
         for way in &self.ways {
             let Ok(client) = way.client() else {
                 continue;
@@ -226,35 +228,46 @@ impl Question {
             let found = Found { way, client };
             let by = self.by.min(Instant::now() + self.patience);
             let request = found.request(Method::GET, "/-/healthy");
-            let silent = match answer(request, by, self.answer_max_bytes).await {
+            let silent = match answer(request, way, by, self.answer_max_bytes).await {
                 Ok((StatusCode::OK, body)) if body.starts_with(b"crisweep") => return Ok(found),
                 Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => {
                     let says_so = body.windows(HANGS.len()).any(|it| it == HANGS.as_bytes());
                     if says_so {
-                        return Err(Silent::of(Silence::Hangs).at(way));
+                        return Err(failure(Silence::Hangs, None, way));
                     }
-                    failure = Some(Failure {
+                    failed = Some(Failure {
                         silence: Silence::Refuses,
                         words: found.refusal(StatusCode::SERVICE_UNAVAILABLE, &body),
                     });
                     continue;
                 }
                 Ok((status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), body)) => {
-                    failure = Some(Failure {
+                    failed = Some(Failure {
                         silence: Silence::Refuses,
                         words: found.refusal(status, &body),
                     });
                     continue;
                 }
-                Ok(_) => Silent::of(Silence::Foreign),
+                Ok(_) => failure(Silence::Foreign, None, way),
                 Err(silent) => silent,
             };
-            if failure.is_none() || silent.silence != Silence::Down {
-                failure = Some(silent.at(way));
+            if failed.is_none() || silent.silence != Silence::Down {
+                failed = Some(silent);
             }
         }
-        Err(failure.unwrap_or_else(no_way))
+        Err(failed.unwrap_or_else(no_way))
     }
+}
+
+/// Returns what the HTTP clients of commands have in common.
+fn builder() -> ClientBuilder {
+    // Fails only if a provider is already installed, which is fine.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .user_agent(USER_AGENT)
 }
 
 fn no_way() -> Failure {
@@ -266,47 +279,31 @@ fn no_way() -> Failure {
     }
 }
 
-/// A silence, with what caused it.
-struct Silent {
-    silence: Silence,
-    cause: Option<String>,
+/// Says why the service told nothing, and what caused that.
+fn failure(silence: Silence, cause: Option<String>, way: &Way) -> Failure {
+    let key = match way {
+        Way::Remote(_) => "--service.url",
+        Way::Unix(_) | Way::Tcp { .. } => "web.listen",
+    };
+    let cause = cause.map(|cause| format!(": {cause}"));
+    let cause = cause.unwrap_or_default();
+    let words = match silence {
+        Silence::Down => format!("no service answers at {way} ({key}){cause}"),
+        Silence::NoAnswer => format!("the service at {way} ({key}) gives no answer in time"),
+        Silence::Hangs => format!("the service at {way} says that it hangs: restart it"),
+        Silence::Refuses => format!("the service at {way} refuses{cause}"),
+        Silence::Foreign => format!("what answers at {way} ({key}) is no crisweep{cause}"),
+    };
+    Failure { silence, words }
 }
 
-impl Silent {
-    fn of(silence: Silence) -> Self {
-        Self {
-            silence,
-            cause: None,
-        }
-    }
-
-    fn at(self, way: &Way) -> Failure {
-        let key = match way {
-            Way::Remote(_) => "--service.url",
-            Way::Unix(_) | Way::Tcp { .. } => "web.listen",
-        };
-        let cause = self.cause.map(|cause| format!(": {cause}"));
-        let cause = cause.unwrap_or_default();
-        let words = match self.silence {
-            Silence::Down => format!("no service answers at {way} ({key}){cause}"),
-            Silence::NoAnswer => format!("the service at {way} ({key}) gives no answer in time"),
-            Silence::Hangs => format!("the service at {way} says that it hangs: restart it"),
-            Silence::Refuses => format!("the service at {way} refuses{cause}"),
-            Silence::Foreign => format!("what answers at {way} ({key}) is no crisweep{cause}"),
-        };
-        Failure {
-            silence: self.silence,
-            words,
-        }
-    }
-}
-
-/// Sends a request and reads its answer, at most so many bytes, by then.
+/// Sends a request and reads its answer, at most `max` bytes, until `by`.
 async fn answer(
     request: RequestBuilder,
+    way: &Way,
     by: Instant,
     max: usize,
-) -> Result<(StatusCode, Vec<u8>), Silent> {
+) -> Result<(StatusCode, Vec<u8>), Failure> {
     let answer = async {
         let mut response = request.send().await?;
         let mut body = Vec::new();
@@ -320,10 +317,10 @@ async fn answer(
     };
     match timeout_at(by, answer).await {
         Ok(Ok((status, Some(body)))) => Ok((status, body)),
-        Ok(Ok((_, None))) => Err(Silent {
-            silence: Silence::Foreign,
-            cause: Some(format!("its answer is longer than {max} bytes")),
-        }),
+        Ok(Ok((_, None))) => {
+            let cause = format!("its answer is longer than {max} bytes");
+            Err(failure(Silence::Foreign, Some(cause), way))
+        }
         Ok(Err(error)) => {
             let error: reqwest::Error = error;
             let silence = if error.is_connect() {
@@ -331,12 +328,9 @@ async fn answer(
             } else {
                 Silence::Foreign
             };
-            Err(Silent {
-                silence,
-                cause: Some(cause(error)),
-            })
+            Err(failure(silence, Some(cause(error)), way))
         }
-        Err(_elapsed) => Err(Silent::of(Silence::NoAnswer)),
+        Err(_elapsed) => Err(failure(Silence::NoAnswer, None, way)),
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::model::setting::{
     As, COUNT_MAX, Kind, List, Number, Off, One, Positive, Time, Whole, is_host_name,
 };
-use crate::model::{Target, Targets, every};
+use crate::model::{Target, Targets, labelled};
 use crate::outgoing::HttpClientConfig;
 
 /// `collect:` - looks at the node.
@@ -83,15 +83,7 @@ pub enum Mode {
     Observe,
 }
 
-impl Mode {
-    /// Every mode.
-    pub const ALL: [Self; 2] = every();
-
-    /// Returns the configuration's word for it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
+labelled!(Mode);
 
 /// `gc:` - bounds of a pass. `None` is off.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

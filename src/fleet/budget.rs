@@ -51,7 +51,7 @@ struct Lease {
 }
 
 impl Lease {
-    /// Reads an answer. Without a version a write would not be refused after somebody else's.
+    /// Reads an answer. Without a version a write would not be refused after that of another client.
     fn read(bytes: &[u8], default: Duration) -> Option<Self> {
         let object: Value = serde_json::from_slice(bytes).ok()?;
         let at = |path| object.pointer(path);
@@ -95,7 +95,7 @@ impl Lease {
 
 /// How a question to the API server failed.
 enum Failure {
-    /// Somebody else wrote in between.
+    /// Another client wrote in between.
     Conflict,
     /// Anything else, and what.
     Other(String),
@@ -166,7 +166,7 @@ impl Keeper {
         }
     }
 
-    /// Looks at a few slots, and takes the first that nobody holds.
+    /// Looks at a few slots, and takes the first that is free.
     async fn look(&mut self) -> Result<Option<Held>, String> {
         for _ in 0..self.slots.count.min(LOOKED_AT_MAX) {
             let slot = self.next % self.slots.count.max(1);
@@ -254,7 +254,7 @@ impl Keeper {
 
     async fn renew(&self, held: &Held) -> Result<Held, Failure> {
         match self.write(held.slot, &held.lease, &self.slots.node).await {
-            // Somebody may have changed a label; the holder says whether it is still ours.
+            // A person may have changed a label; the holder says whether it is still ours.
             Err(Failure::Conflict) => {
                 let lease = self.ask(Method::GET, held.slot, Vec::new()).await?;
                 if lease.holder != self.slots.node {

@@ -13,7 +13,7 @@ use super::index::Index;
 use super::{PodKnowledge, Policy};
 use crate::model::{
     ConfigSource, ContainerState, Coverage, PodHistory, PodList, PodSandbox, PodSandboxState,
-    PodUid, Pods, PodsUnknown, Snapshot, SourcePod, is_static_shaped,
+    PodUid, Pods, PodsUnknown, Snapshot, SourcePod, is_static_shaped, labelled,
 };
 
 /// For this long after the machine's start, a list alone makes no pod deleted while no sandbox is ready: the
@@ -32,7 +32,7 @@ pub struct Knowledge<'a> {
 }
 
 /// How far the pod source is believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum SourceState {
     /// There is none.
@@ -67,12 +67,7 @@ impl From<&Pods> for SourceState {
     }
 }
 
-impl SourceState {
-    /// Returns its name as metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
+labelled!(SourceState);
 
 impl<'a> Knowledge<'a> {
     /// Judges every pod of the snapshot.

@@ -81,8 +81,8 @@ pub(super) async fn pass(
     }
 }
 
-/// `DELETE /api/v1/passes/{id}`, and `POST` to its `cancel` for forms, which cannot delete: drops a waiting pass; a running pass starts nothing more and ends after the
-/// removals in flight.
+/// `DELETE /api/v1/passes/{id}`, and `POST` to its `cancel` for forms, which cannot delete: drops a waiting pass. A
+/// running pass starts no further removal, and ends after those in flight.
 pub(super) async fn cancel(
     State(service): State<Service>,
     Extension(By(by)): Extension<By>,

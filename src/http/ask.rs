@@ -1,17 +1,15 @@
 //! The parameters of a pass and of a saved plan, from the query and a JSON body.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::{Problem, targets};
 use crate::gc::{Limit, PassOptions};
-use crate::model::Target;
 use crate::model::setting::parse_duration;
+use crate::model::{Target, pairs};
 
 /// The longest time that a request may wait for its pass.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
@@ -146,26 +144,8 @@ fn wrong_type(key: &str, is: &str) -> Problem {
 struct Fields(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Fields {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
-
-        impl<'de> Visitor<'de> for Object {
-            type Value = Fields;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Fields, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = object.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(Fields(fields))
-            }
-        }
-
-        deserializer.deserialize_map(Object)
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        pairs(from, "an object").map(Self)
     }
 }
 

@@ -27,13 +27,10 @@ pub(super) async fn post(
     State(service): State<Service>,
     Extension(exchange): Extension<Exchange>,
     Extension(By(by)): Extension<By>,
-    query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
+    Query(query): Query<Vec<(String, String)>>,
     request: Request,
 ) -> Result<Response, Problem> {
     let client = client(request.headers());
-    let Ok(Query(query)) = query else {
-        return Err(Problem::bad("the query could not be read"));
-    };
     let is_form = client == Client::Browser && page::is_form(request.headers());
     let read = |mut query: Vec<(String, String)>, body: &[u8]| {
         if !is_form {

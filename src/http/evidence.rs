@@ -16,7 +16,7 @@ use crate::state::{EvidenceFilter, EvidenceFound, ID_PREFIX_MIN};
 /// Why a client gets no log.
 pub(super) const NO_LOGS: &str = "logs are served to processes of this node only, unless reading needs a credential \
                                   (web.bearer_token_files.read, web.config_file, web.token_review)";
-/// Why nobody does.
+/// Why no client gets this log.
 pub(super) const DAMAGED: &str = "the kept log is damaged";
 
 type Pairs = Query<Vec<(String, String)>>;

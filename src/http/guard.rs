@@ -55,7 +55,7 @@ pub(super) async fn guard(
         return next.run(request).await;
     };
     let access = service.access.get();
-    // Nobody else's requests may keep root on this node from acting.
+    // The requests of other clients must not keep root on this node from acting.
     if !peer.is_unix()
         && let Err(wait) = access.admit()
     {

@@ -16,7 +16,7 @@ use crate::doctor::Report;
 use crate::gc::Plan;
 use crate::gc::explain::Answer;
 use crate::model::{Evidence, Pass, Target};
-use crate::state::{EVIDENCE_PARAMETERS, PASSES_PARAMETERS, REMOVALS_PARAMETERS, RemovalRecord};
+use crate::state::{EvidenceFilter, PassFilter, RemovalFilter, RemovalRecord};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.yaml");
 /// The generated part is what follows.
@@ -212,9 +212,9 @@ fn the_openapi_document_names_the_parameters_that_are_known() {
         ("/gc", "post", &PASS_PARAMETERS[..]),
         ("/api/v1/plan", "get", &PLAN_PARAMETERS),
         ("/api/v1/plans", "post", &PLAN_PARAMETERS),
-        ("/api/v1/passes", "get", &PASSES_PARAMETERS),
-        ("/api/v1/removals", "get", &REMOVALS_PARAMETERS),
-        ("/api/v1/evidence", "get", &EVIDENCE_PARAMETERS),
+        ("/api/v1/passes", "get", PassFilter::PARAMETERS),
+        ("/api/v1/removals", "get", RemovalFilter::PARAMETERS),
+        ("/api/v1/evidence", "get", EvidenceFilter::PARAMETERS),
     ] {
         let operation = &document["paths"][path][method];
         let parameters = operation["parameters"].as_array().unwrap().iter();

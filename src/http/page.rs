@@ -62,12 +62,10 @@ pub(super) fn form(body: &[u8]) -> Result<Pairs, Problem> {
 pub(super) async fn get(
     State(service): State<Service>,
     Extension(peer): Extension<Peer>,
-    query: Result<Query<Pairs>, axum::extract::rejection::QueryRejection>,
+    Query(query): Query<Pairs>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let query = query.map_err(|_error| "the query could not be read".to_owned());
-    let asked = query.and_then(|Query(query)| Asked::read(query));
-    let asked = asked.map_err(Problem::bad)?;
+    let asked = Asked::read(query).map_err(Problem::bad)?;
     let reader = Reader {
         peer: &peer,
         headers: &headers,

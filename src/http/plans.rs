@@ -21,12 +21,9 @@ use crate::snapshot::Look;
 pub(super) async fn save(
     State(service): State<Service>,
     Extension(By(by)): Extension<By>,
-    query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
+    Query(query): Query<Vec<(String, String)>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Ok(Query(query)) = query else {
-        return Err(Problem::bad("the query could not be read"));
-    };
     let body = body(&service.fixed.limits, request.into_body()).await?;
     let ask = read(query, &body, &PLAN_PARAMETERS)?;
     let look = service.look().await?;

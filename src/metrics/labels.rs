@@ -1,7 +1,5 @@
 //! The enums that are labels, with their label names. Never a name from outside.
 
-use strum::VariantArray;
-
 use super::table::{Label, Labels};
 use crate::model::{
     AlertResult, Brake, CallerKind, Cause, EventResult, EvidenceFailure, FailureClass, Outcome,
@@ -12,11 +10,6 @@ macro_rules! labels {
     ($($label:ty = $name:literal),* $(,)?) => {$(
         impl Label for $label {
             const NAME: &'static str = $name;
-            const VALUES: &'static [Self] = Self::VARIANTS;
-
-            fn text(self) -> &'static str {
-                self.into()
-            }
         }
     )*};
 }
@@ -129,10 +122,6 @@ impl Label for Outcome {
         Self::Interrupted,
         Self::NothingToDo,
     ];
-
-    fn text(self) -> &'static str {
-        self.label()
-    }
 }
 
 /// A target with a possible reason of a removal.

@@ -8,84 +8,124 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::evidence::EvidenceSeries;
-use super::labels::{Endpoint, Removed, StatusClass};
-use super::last_pass::LastPass;
+use super::labels::{Endpoint, List, Moment, Removed, StatusClass};
 use super::optional_gauge::OptionalGauge;
 use super::state_set::StateSet;
 use super::table::Table;
 use crate::model::{
-    AlertResult, Brake, CallerKind, Cause, EventResult, FailureClass, Outcome, PollResult, Target,
+    AlertResult, Brake, CallerKind, Cause, EventResult, EvidenceFailure, FailureClass, Outcome,
+    PollResult, Target,
 };
 
 /// Seconds: 3 ms on a fast disk, 5 s with a slow CNI, a minute at the default removal timeout.
 const REMOVAL_BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 2.5, 5.0, 15.0, 60.0];
 
-/// Handles to the registered metrics.
-#[derive(Clone, Debug)]
-pub(super) struct Series {
-    pub(super) passes: Table<(Target, Cause, Outcome), Counter>,
-    pub(super) dry_runs: Table<Cause, Counter>,
-    pub(super) pass_duration: Histogram,
-    pub(super) last_pass: Table<Outcome, OptionalGauge>,
-    pub(super) last_pass_figures: LastPass,
-    pub(super) removals: Table<Removed, Counter>,
-    pub(super) removal_failures: Table<(Target, FailureClass), Counter>,
-    pub(super) removal_duration: Table<Target, Histogram>,
-    pub(super) freed_bytes: Table<Target, Counter>,
-    pub(super) already_gone: Table<Target, Counter>,
-    pub(super) skipped: Table<Target, Counter>,
-    pub(super) alerts: Table<AlertResult, Counter>,
-    pub(super) polls: Table<PollResult, Counter>,
-    pub(super) http_requests: Table<(Endpoint, StatusClass), Counter>,
-    pub(super) acts: Table<CallerKind, Counter>,
-    pub(super) state_write_failures: Counter,
-    pub(super) evidence: EvidenceSeries,
-    pub(super) events: Table<EventResult, Counter>,
-    pub(super) brakes: Table<Brake, Gauge>,
-    pub(super) fleet_read: OptionalGauge,
-    pub(super) breaker_trips: Counter,
-    pub(super) similar_nodes: Counter,
-    pub(super) mode: StateSet,
-    pub(super) config: StateSet,
-    pub(super) needs_restart: StateSet,
-    pub(super) reloaded_well: Gauge,
-    pub(super) reloaded_at: OptionalGauge,
+/// Declares the handles to metrics with their first values, names, units and help texts, and registers them in the
+/// order in which they stand.
+macro_rules! series {
+    ($($field:ident: $type:ty = $first:expr, $name:literal $($unit:ident)?, $help:literal;)*) => {
+        /// Handles to the registered metrics.
+        #[derive(Clone, Debug)]
+        pub(super) struct Series {
+            $(pub(super) $field: $type,)*
+        }
+
+        impl Default for Series {
+            fn default() -> Self {
+                Self { $($field: $first,)* }
+            }
+        }
+
+        impl Series {
+            pub(super) fn register(self, registry: &mut Registry) {
+                $(series!(@register registry, $name, $help, self.$field $(, $unit)?);)*
+            }
+        }
+    };
+    (@register $registry:ident, $name:literal, $help:literal, $metric:expr) => {
+        $registry.register($name, $help, $metric)
+    };
+    (@register $registry:ident, $name:literal, $help:literal, $metric:expr, $unit:ident) => {
+        $registry.register_with_unit($name, $help, Unit::$unit, $metric)
+    };
 }
 
-impl Default for Series {
-    fn default() -> Self {
-        Self {
-            passes: Table::default(),
-            dry_runs: Table::default(),
-            // Sum and count only: pass durations differ too much between nodes for one set of buckets.
-            pass_duration: Histogram::new([]),
-            last_pass: Table::default(),
-            last_pass_figures: LastPass::default(),
-            removals: Table::showing(|_| true, Counter::default),
-            removal_failures: Table::showing(may_fail, Counter::default),
-            removal_duration: Table::new(|| Histogram::new(REMOVAL_BUCKETS)),
-            freed_bytes: Table::default(),
-            already_gone: Table::default(),
-            skipped: Table::default(),
-            alerts: Table::showing(|_| true, Counter::default),
-            polls: Table::default(),
-            http_requests: Table::default(),
-            acts: Table::showing(|_| true, Counter::default),
-            state_write_failures: Counter::default(),
-            evidence: EvidenceSeries::new(),
-            events: Table::showing(|it| it == EventResult::Failed, Counter::default),
-            brakes: Table::showing(|_| true, Gauge::default),
-            fleet_read: OptionalGauge::default(),
-            breaker_trips: Counter::default(),
-            similar_nodes: Counter::default(),
-            mode: StateSet::new("mode"),
-            config: StateSet::new("hash"),
-            needs_restart: StateSet::new("key"),
-            reloaded_well: Gauge::default(),
-            reloaded_at: OptionalGauge::default(),
-        }
-    }
+series! {
+    passes: Table<(Target, Cause, Outcome), Counter> = Table::default(),
+        "passes", "Passes that ended, once for each of their targets; without dry runs";
+    dry_runs: Table<Cause, Counter> = Table::default(),
+        "dry_runs", "Dry runs that ended";
+    // Sum and count only: pass durations differ too much between nodes for one set of buckets.
+    pass_duration: Histogram = Histogram::new([]),
+        "pass_duration" Seconds, "How long passes took, without their time in the queue and without dry runs";
+    last_pass: Table<Outcome, OptionalGauge> = Table::default(),
+        "last_pass_timestamp" Seconds, "When a pass last ended with this outcome; absent until one has";
+    last_ended: Table<Target, OptionalGauge> = Table::default(),
+        "last_pass_target_timestamp" Seconds, "When a pass over this target last ended; absent until one has";
+    last_remaining: Table<Target, OptionalGauge> = Table::default(),
+        "last_pass_remaining", "Planned objects that still existed after the last pass over this target";
+    last_dead: Table<(Target, Moment), OptionalGauge> = Table::default(),
+        "last_pass_dead", "Exited containers, or sandboxes that are not ready, around the last pass over this target";
+    last_list_bytes: Table<(List, Moment), OptionalGauge> = Table::default(),
+        "last_pass_list" Bytes, "Size of an unfiltered list around the last pass over what it lists";
+    last_fs_used_bytes: Table<Moment, OptionalGauge> = Table::default(),
+        "last_pass_image_fs_used" Bytes, "The image file system's bytes in use around the last pass over images";
+    last_fs_used_ratio: Table<Moment, OptionalGauge> = Table::default(),
+        "last_pass_image_fs_used_ratio",
+        "The image file system's used share, 0 to 1, around the last pass over images";
+    last_fs_inodes_used: Table<Moment, OptionalGauge> = Table::default(),
+        "last_pass_image_fs_inodes_used", "The image file system's inodes in use around the last pass over images";
+    removals: Table<Removed, Counter> = Table::showing(|_| true, Counter::default),
+        "removals", "Objects that crisweep removed";
+    removal_failures: Table<(Target, FailureClass), Counter> = Table::showing(may_fail, Counter::default),
+        "removal_failures", "Removals that failed";
+    removal_duration: Table<Target, Histogram> = Table::new(|| Histogram::new(REMOVAL_BUCKETS)),
+        "removal_duration" Seconds, "How long the runtime took for a removal, failed removals included";
+    freed_bytes: Table<Target, Counter> = Table::default(),
+        "freed" Bytes,
+        "Size of what crisweep removed: images as listed, shared layers in full; logs by their blocks";
+    already_gone: Table<Target, Counter> = Table::default(),
+        "removals_already_gone", "Planned objects that were gone before crisweep removed them";
+    skipped: Table<Target, Counter> = Table::default(),
+        "removals_skipped", "Planned objects that were left because their state had changed";
+    alerts: Table<AlertResult, Counter> = Table::showing(|_| true, Counter::default),
+        "alerts", "Alerts received or found at an Alertmanager, by result";
+    polls: Table<PollResult, Counter> = Table::default(),
+        "alertmanager_polls", "Polls of Alertmanagers (alertmanager.poll), by result";
+    http_requests: Table<(Endpoint, StatusClass), Counter> = Table::default(),
+        "http_requests", "HTTP requests answered";
+    acts: Table<CallerKind, Counter> = Table::showing(|_| true, Counter::default),
+        "acts", "Requests to change something that were let in, by what proved who asked";
+    state_write_failures: Counter = Counter::default(),
+        "state_write_failures", "Writes of state to the disk that failed or were left out";
+    evidence_bytes: Gauge = Gauge::default(),
+        "evidence" Bytes, "Room that the evidence of removed containers takes";
+    evidence_kept: Counter = Counter::default(),
+        "evidence_kept", "Containers whose evidence was kept";
+    evidence_dropped: Counter = Counter::default(),
+        "evidence_dropped", "Evidence that was removed for its age or for newer evidence";
+    evidence_failures: Table<EvidenceFailure, Counter> = Table::showing(|_| true, Counter::default),
+        "evidence_failures", "Evidence of which something could not be kept";
+    events: Table<EventResult, Counter> = Table::showing(|it| it == EventResult::Failed, Counter::default),
+        "events", "Kubernetes Events by what became of them";
+    brakes: Table<Brake, Gauge> = Table::showing(|_| true, Gauge::default),
+        "brake_engaged", "Whether this brake would hold an alert now";
+    fleet_read: OptionalGauge = OptionalGauge::default(),
+        "fleet_hold_read_timestamp" Seconds, "When the fleet's switch (fleet.hold_config_map) was last read";
+    breaker_trips: Counter = Counter::default(),
+        "circuit_breaker_trips", "Targets that the circuit breaker (gc.failure_ratio) ended in mid-pass";
+    similar_nodes: Counter = Counter::default(),
+        "node_name_mismatches", "Alerts about this node's name with another domain; they are not obeyed";
+    mode: StateSet = StateSet::new("mode"),
+        "mode", "Whether passes remove (enforce) or only plan (observe)";
+    config: StateSet = StateSet::new("hash"),
+        "config_info", "Fingerprint of the configuration in force, without the node's name";
+    needs_restart: StateSet = StateSet::new("key"),
+        "config_needs_restart", "Changed settings that a reload could not put in force";
+    reloaded_well: Gauge = Gauge::default(),
+        "config_last_reload_successful", "Whether the last reload of the configuration was accepted";
+    reloaded_at: OptionalGauge = OptionalGauge::default(),
+        "config_last_reload_success_timestamp" Seconds, "When the configuration in force was read";
 }
 
 /// Only a sandbox has a network to tear down.
@@ -119,71 +159,5 @@ impl Series {
         if let Some(histogram) = self.removal_duration.get(target) {
             histogram.observe(took.as_secs_f64());
         }
-    }
-
-    pub(super) fn register(self, registry: &mut Registry) {
-        let passes = "Passes that ended, once for each of their targets; without dry runs";
-        registry.register("passes", passes, self.passes);
-        registry.register("dry_runs", "Dry runs that ended", self.dry_runs);
-        let duration = "How long passes took, without their time in the queue and without dry runs";
-        registry.register_with_unit("pass_duration", duration, Unit::Seconds, self.pass_duration);
-        let last = "When a pass last ended with this outcome; absent until one has";
-        registry.register_with_unit("last_pass_timestamp", last, Unit::Seconds, self.last_pass);
-        self.last_pass_figures.register(registry);
-        registry.register("removals", "Objects that crisweep removed", self.removals);
-        let failures = "Removals that failed";
-        registry.register("removal_failures", failures, self.removal_failures);
-        let took = "How long the runtime took for a removal, failed removals included";
-        registry.register_with_unit(
-            "removal_duration",
-            took,
-            Unit::Seconds,
-            self.removal_duration,
-        );
-        let freed = "Size of what crisweep removed: images as listed, shared layers in full; logs by their blocks";
-        registry.register_with_unit("freed", freed, Unit::Bytes, self.freed_bytes);
-        let gone = "Planned objects that were gone before crisweep removed them";
-        registry.register("removals_already_gone", gone, self.already_gone);
-        let skipped = "Planned objects that were left because their state had changed";
-        registry.register("removals_skipped", skipped, self.skipped);
-        registry.register(
-            "alerts",
-            "Alerts received or found at an Alertmanager, by result",
-            self.alerts,
-        );
-        let polls = "Polls of Alertmanagers (alertmanager.poll), by result";
-        registry.register("alertmanager_polls", polls, self.polls);
-        let requests = "HTTP requests answered";
-        registry.register("http_requests", requests, self.http_requests);
-        let acts = "Requests to change something that were let in, by what proved who asked";
-        registry.register("acts", acts, self.acts);
-        let failures = "Writes of state to the disk that failed or were left out";
-        registry.register("state_write_failures", failures, self.state_write_failures);
-        self.evidence.register(registry);
-        let events = "Kubernetes Events by what became of them";
-        registry.register("events", events, self.events);
-        let brakes = "Whether this brake would hold an alert now";
-        registry.register("brake_engaged", brakes, self.brakes);
-        let read = "When the fleet's switch (fleet.hold_config_map) was last read";
-        let name = "fleet_hold_read_timestamp";
-        registry.register_with_unit(name, read, Unit::Seconds, self.fleet_read);
-        let trips = "Targets that the circuit breaker (gc.failure_ratio) ended in mid-pass";
-        registry.register("circuit_breaker_trips", trips, self.breaker_trips);
-        let similar = "Alerts about this node's name with another domain; they are not obeyed";
-        registry.register("node_name_mismatches", similar, self.similar_nodes);
-        registry.register(
-            "mode",
-            "Whether passes remove (enforce) or only plan (observe)",
-            self.mode,
-        );
-        let hash = "Fingerprint of the configuration in force, without the node's name";
-        registry.register("config_info", hash, self.config);
-        let waiting = "Changed settings that a reload could not put in force";
-        registry.register("config_needs_restart", waiting, self.needs_restart);
-        let well = "Whether the last reload of the configuration was accepted";
-        registry.register("config_last_reload_successful", well, self.reloaded_well);
-        let at = "When the configuration in force was read";
-        let name = "config_last_reload_success_timestamp";
-        registry.register_with_unit(name, at, Unit::Seconds, self.reloaded_at);
     }
 }

@@ -8,17 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::{MetricType, TypedMetric};
+use strum::VariantArray;
 
 use super::optional_gauge::OptionalGauge;
 
 /// An enum that is a label.
-pub(super) trait Label: Copy + Ord + fmt::Debug + Send + Sync + 'static {
+pub(super) trait Label:
+    Copy + Ord + fmt::Debug + Send + Sync + Into<&'static str> + VariantArray + 'static
+{
     /// The label's name.
     const NAME: &'static str;
     /// Every value.
-    const VALUES: &'static [Self];
-    /// Returns the value as text.
-    fn text(self) -> &'static str;
+    const VALUES: &'static [Self] = Self::VARIANTS;
 }
 
 /// A set of labels: one label, or a tuple of them.
@@ -35,7 +36,7 @@ impl<A: Label> Labels for A {
     }
 
     fn pairs(self) -> Vec<(&'static str, &'static str)> {
-        vec![(A::NAME, self.text())]
+        vec![(A::NAME, self.into())]
     }
 }
 
@@ -48,7 +49,7 @@ impl<A: Label, B: Label> Labels for (A, B) {
     }
 
     fn pairs(self) -> Vec<(&'static str, &'static str)> {
-        vec![(A::NAME, self.0.text()), (B::NAME, self.1.text())]
+        vec![(A::NAME, self.0.into()), (B::NAME, self.1.into())]
     }
 }
 
@@ -118,7 +119,7 @@ impl<L: Labels> Table<L, Counter> {
         self.add(labels, 1);
     }
 
-    /// Counts so many more.
+    /// Counts this number of events with these labels.
     pub(super) fn add(&self, labels: L, number: u64) {
         self.get(labels).map(|counter| counter.inc_by(number));
     }

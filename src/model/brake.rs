@@ -1,6 +1,6 @@
 //! The brakes' names.
 
-use super::every;
+use super::labelled;
 
 /// A brake: it delays or refuses automatic passes.
 #[derive(
@@ -29,12 +29,4 @@ pub enum Brake {
     PassesPerHour,
 }
 
-impl Brake {
-    /// Every brake.
-    pub const ALL: [Self; 7] = every();
-
-    /// Returns its name as metrics and the status write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
+labelled!(Brake);

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use serde::de::{MapAccess, Visitor};
@@ -64,24 +65,31 @@ impl Serialize for Labels {
 
 impl<'de> Deserialize<'de> for Labels {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Pairs;
+        let pairs: Vec<(Text, Text)> = pairs(from, "labels")?;
+        Ok(pairs.into_iter().collect())
+    }
+}
 
-        impl<'de> Visitor<'de> for Pairs {
-            type Value = Labels;
+/// Reads an object's fields in their order, duplicates included. An error calls it what is `expected`.
+pub(crate) fn pairs<'de, D, K, V>(from: D, expected: &'static str) -> Result<Vec<(K, V)>, D::Error>
+where
+    D: Deserializer<'de>,
+    K: Deserialize<'de>,
+    V: Deserialize<'de>,
+{
+    struct Pairs<K, V>(&'static str, PhantomData<(K, V)>);
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("labels")
-            }
+    impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Visitor<'de> for Pairs<K, V> {
+        type Value = Vec<(K, V)>;
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Labels, A::Error> {
-                let mut pairs: Vec<(Text, Text)> = Vec::new();
-                while let Some(pair) = map.next_entry()? {
-                    pairs.push(pair);
-                }
-                Ok(pairs.into_iter().collect())
-            }
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
         }
 
-        from.deserialize_map(Pairs)
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            std::iter::from_fn(|| map.next_entry().transpose()).collect()
+        }
     }
+
+    from.deserialize_map(Pairs(expected, PhantomData))
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::every;
+use super::labelled;
 
 /// How a pass ended.
 #[derive(
@@ -39,15 +39,7 @@ pub enum Outcome {
     NothingToDo,
 }
 
-impl Outcome {
-    /// Every outcome.
-    pub const ALL: [Self; 6] = every();
-
-    /// Returns the outcome as metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
+labelled!(Outcome);
 
 /// The kind of a removal's failure.
 #[derive(
@@ -80,15 +72,7 @@ pub enum FailureClass {
     Other,
 }
 
-impl FailureClass {
-    /// Every class.
-    pub const ALL: [Self; 5] = every();
-
-    /// Returns the class as metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
+labelled!(FailureClass);
 
 /// How one removal ended, as the journal writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -116,7 +100,7 @@ pub enum RemovalOutcome {
         /// When it failed; `None`: not dated yet.
         #[serde(skip_serializing_if = "Option::is_none")]
         at: Option<Timestamp>,
-        /// Failures in a row of a sandbox, including those that the ring has overwritten.
+        /// Failures in a row of a sandbox, including those that the journal has dropped.
         #[serde(skip_serializing_if = "Option::is_none")]
         failures: Option<u32>,
     },

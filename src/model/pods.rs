@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{PodOwner, PodUid};
+use super::{PodOwner, PodUid, labelled};
 
 /// One pod of a source's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,7 +113,7 @@ impl fmt::Display for PodsUnknown {
 }
 
 /// A kind of pod source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum PodSourceKind {
     /// None.
@@ -129,12 +129,9 @@ pub enum PodSourceKind {
     ApiServer,
 }
 
-impl PodSourceKind {
-    /// Returns its name in the configuration, metrics and the API.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
+labelled!(PodSourceKind);
 
+impl PodSourceKind {
     /// Returns its name in a sentence.
     pub fn words(self) -> &'static str {
         match self {

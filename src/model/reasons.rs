@@ -1,9 +1,8 @@
 //! Why an object is kept or removed: one closed set of words for code, log, label, journal and API.
 
-use super::every;
 use serde::{Deserialize, Serialize};
 
-use crate::model::Target;
+use super::{Target, labelled};
 
 /// Why an object is kept.
 #[derive(
@@ -18,6 +17,7 @@ use crate::model::Target;
     Serialize,
     Deserialize,
     strum::IntoStaticStr,
+    strum::VariantArray,
 )]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -71,12 +71,9 @@ pub enum KeepReason {
     NotInPlan,
 }
 
-impl KeepReason {
-    /// Returns the reason as metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
+labelled!(KeepReason);
 
+impl KeepReason {
     /// The reasons that a target's objects can be kept for, without that of a saved plan.
     pub fn all(target: Target) -> &'static [Self] {
         match target {
@@ -160,10 +157,9 @@ pub enum RemoveReason {
     Space,
 }
 
-impl RemoveReason {
-    /// Every reason.
-    pub const ALL: [Self; 7] = every();
+labelled!(RemoveReason);
 
+impl RemoveReason {
     /// The reasons that a target's objects can be removed for.
     pub fn all(target: Target) -> &'static [Self] {
         match target {
@@ -173,11 +169,6 @@ impl RemoveReason {
             Target::Logs => &[Self::PodDeleted, Self::DeadLink, Self::ContainerRemoved],
             Target::Images => &[Self::Space, Self::Age],
         }
-    }
-
-    /// Returns the reason as metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        self.into()
     }
 }
 

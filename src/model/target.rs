@@ -1,13 +1,16 @@
 //! The targets of a pass.
 
-use super::every;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::labelled;
+
 /// A kind of object that a pass removes, in the order of a pass.
+// Containers need their sandbox, logs and image, so they come first; removing an image costs the runtime less when fewer
+// other objects are left.
 #[derive(
     Clone,
     Copy,
@@ -36,16 +39,9 @@ pub enum Target {
     Images,
 }
 
+labelled!(Target);
+
 impl Target {
-    /// Every target, in a pass's order: containers need their sandbox, logs and image, so they come first; removing an
-    /// image costs the runtime less when fewer other objects are left.
-    pub const ALL: [Self; 4] = every();
-
-    /// Returns the target's name as configuration, metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-
     /// Returns what one object of the target is.
     pub fn noun(self) -> &'static str {
         match self {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::every;
+use super::labelled;
 
 /// Who or what asked for a pass.
 #[derive(
@@ -37,15 +37,9 @@ pub enum Cause {
     Command,
 }
 
+labelled!(Cause);
+
 impl Cause {
-    /// Every cause.
-    pub const ALL: [Self; 5] = every();
-
-    /// Returns the cause as metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-
     /// Says whether a program asked, not a person: brakes bind programs only.
     pub fn is_automatic(self) -> bool {
         match self {
@@ -101,15 +95,7 @@ pub enum AlertResult {
     Refused,
 }
 
-impl AlertResult {
-    /// Every result.
-    pub const ALL: [Self; 13] = every();
-
-    /// Returns the result as metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
+labelled!(AlertResult);
 
 /// The result of polling an Alertmanager.
 #[derive(
@@ -225,9 +211,4 @@ pub enum CallerKind {
     Uid,
 }
 
-impl CallerKind {
-    /// Returns the kind as the API writes it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
+labelled!(CallerKind);

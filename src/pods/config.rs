@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Auto, KUBELET_SOCKETS, Server, Source};
 use crate::kubernetes::ApiServer;
+use crate::model::labelled;
 use crate::model::setting::{AbsolutePath, As, Kind, Off, Optional, SocketPath, Time};
 use crate::outgoing::{TlsConfig, dns_name, is_secure_url};
 
@@ -151,12 +152,7 @@ pub enum SourceName {
     File,
 }
 
-impl SourceName {
-    /// Returns the name as written.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
+labelled!(SourceName);
 
 impl Config {
     /// Checks the keys against each other; calls `refuse` with a key and its problem.

@@ -9,7 +9,7 @@ use crate::model::PodList;
 /// What the last good answer of a source was parsed into.
 #[derive(Debug, Default)]
 pub(super) struct LastAnswer {
-    /// A secret key, so that nobody can write an answer that looks like another.
+    /// A secret key, so that no answer can be written that looks like another.
     key: RandomState,
     parsed: Option<(u64, PodList)>,
 }

@@ -4,67 +4,65 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params_from_iter};
+use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 
 use super::database::{Database, Error};
+use super::filter::{NUMBERS, Page, Where, filter};
 use super::journal::Journal;
 use super::lock::held;
+use super::parameters::Parameters;
 use super::passes::cut_off;
-use crate::model::{Outcome, Pass, PassState};
+use crate::model::{Cause, Outcome, Pass, PassState, RemoveReason, Target};
 
 /// Most passes of one answer: a report has up to 16 KiB.
 pub const PASSES_MAX: u32 = 200;
 /// Most removals of one answer.
 pub const REMOVALS_MAX: u32 = 1000;
+/// How a removal ended, as the parameter `result` names it.
+const RESULTS: [&str; 6] = [
+    "removed",
+    "already-gone",
+    "skipped",
+    "failed",
+    "lost",
+    "unknown",
+];
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Which passes; each field narrows the answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PassFilter {
-    /// The pass with this id.
-    pub id: Option<String>,
-    /// How it ended.
-    pub outcome: Option<String>,
-    /// What asked for it.
-    pub cause: Option<String>,
-    /// Asked for at or after this time.
-    pub since: Option<Timestamp>,
-    /// Asked for before this time.
-    pub until: Option<Timestamp>,
-    /// Older than the pass with this number: the next page.
-    pub before: Option<i64>,
-    /// Most passes.
-    pub limit: u32,
+filter! {
+    /// Which passes, by when they were asked for; each field narrows the answer.
+    PassFilter of "queued_at", at most PASSES_MAX {
+        /// The pass with this id.
+        id: String, "id = ?";
+    } parameters {
+        /// How it ended.
+        outcome: String = |it, key| it.word(key, &Outcome::ALL.map(Outcome::label))?, "outcome = ?";
+        /// What asked for it.
+        cause: String = |it, key| it.word(key, &Cause::ALL.map(Cause::label))?, "cause = ?";
+    }
 }
 
-/// Which removals; each field narrows the answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RemovalFilter {
-    /// Of this pass.
-    pub pass: Option<String>,
-    /// Of this target.
-    pub target: Option<String>,
-    /// Of the object with this id, or one that begins so.
-    pub id: Option<String>,
-    /// Of the pod with this UID or name.
-    pub pod: Option<String>,
-    /// Of pods of this namespace.
-    pub namespace: Option<String>,
-    /// For this reason.
-    pub reason: Option<String>,
-    /// With this result; `unknown`: without one.
-    pub result: Option<String>,
-    /// Begun at or after this time.
-    pub since: Option<Timestamp>,
-    /// Begun before this time.
-    pub until: Option<Timestamp>,
-    /// Older than the removal with this number: the next page.
-    pub before: Option<i64>,
-    /// Most removals.
-    pub limit: u32,
+filter! {
+    /// Which removals, by when they began; each field narrows the answer.
+    RemovalFilter of "intended_at", at most REMOVALS_MAX {} parameters {
+        /// Of this pass.
+        pass: String = |it, key| it.text(key), "pass_id = ?";
+        /// Of this target.
+        target: String = |it, key| it.word(key, &Target::ALL.map(Target::label))?, "target = ?";
+        /// Of the object with this id, or one that begins so.
+        // Ids and paths are text; no character sorts behind this one.
+        id: String = |it, key| it.text(key), "id >= ? AND id < ? || char(0x10FFFF)";
+        /// Of the pod with this UID or name.
+        pod: String = |it, key| it.text(key), "? IN (pod_uid, pod_name)";
+        /// Of pods of this namespace.
+        namespace: String = |it, key| it.text(key), "pod_namespace = ?";
+        /// For this reason.
+        reason: String = |it, key| it.word(key, &RemoveReason::ALL.map(RemoveReason::label))?, "reason = ?";
+        /// With this result; `unknown`: without one.
+        result: String = |it, key| it.word(key, &RESULTS)?, "result IS NULLIF(?, 'unknown')";
+    }
 }
 
 /// A removal.
@@ -109,15 +107,6 @@ pub struct RemovalRecord {
     pub duration_ms: Option<i64>,
     /// Freed bytes, if measured.
     pub freed_bytes: Option<i64>,
-}
-
-/// A page of rows, newest first.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Page<T> {
-    /// The rows.
-    pub rows: Vec<T>,
-    /// What `before` must be for the next page; `None`: this is the last one.
-    pub next: Option<i64>,
 }
 
 impl Journal {
@@ -177,62 +166,8 @@ pub fn read_removals(dir: &Path, filter: &RemovalFilter) -> Result<Page<RemovalR
     Ok(removals(&Database::peek(dir)?, filter)?)
 }
 
-/// The conditions of a question, and their values.
-#[derive(Default)]
-pub(super) struct Where {
-    conditions: Vec<&'static str>,
-    values: Vec<Value>,
-}
-
-impl Where {
-    pub(super) fn add<T: Into<Value>>(&mut self, condition: &'static str, value: Option<T>) {
-        if let Some(value) = value {
-            self.conditions.push(condition);
-            self.values.push(value.into());
-        }
-    }
-
-    /// Asks for the newest rows, and for one more than the page holds: it tells whether there is another page.
-    pub(super) fn page<T>(
-        mut self,
-        sql: &Connection,
-        select: &str,
-        limit: u32,
-        read: impl Fn(&Row<'_>) -> rusqlite::Result<(i64, T)>,
-    ) -> rusqlite::Result<Page<T>> {
-        self.values.push(Value::Integer(i64::from(limit) + 1));
-        let all = if self.conditions.is_empty() {
-            "TRUE".to_owned()
-        } else {
-            self.conditions.join(" AND ")
-        };
-        let question = format!("{select} WHERE {all} ORDER BY number DESC LIMIT ?");
-        let mut statement = sql.prepare(&question)?;
-        let rows = statement.query_map(params_from_iter(self.values), |row| read(row))?;
-        let mut rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let is_last = rows.len() <= limit;
-        rows.truncate(limit);
-        let next = rows.last().map(|(number, _)| *number).filter(|_| !is_last);
-        Ok(Page {
-            rows: rows.into_iter().map(|(_, row)| row).collect(),
-            next,
-        })
-    }
-}
-
 fn passes(sql: &Connection, filter: &PassFilter) -> rusqlite::Result<Page<Pass>> {
-    let mut narrowed = Where::default();
-    narrowed.add("id = ?", filter.id.clone());
-    narrowed.add("outcome = ?", filter.outcome.clone());
-    narrowed.add("cause = ?", filter.cause.clone());
-    narrowed.add(
-        "queued_at >= ?",
-        filter.since.map(Timestamp::as_millisecond),
-    );
-    narrowed.add("queued_at < ?", filter.until.map(Timestamp::as_millisecond));
-    narrowed.add("number < ?", filter.before);
-    let page = narrowed.page(
+    let page = filter.conditions().page(
         sql,
         "SELECT number, report FROM passes",
         filter.limit,
@@ -247,36 +182,14 @@ fn passes(sql: &Connection, filter: &PassFilter) -> rusqlite::Result<Page<Pass>>
 }
 
 fn removals(sql: &Connection, filter: &RemovalFilter) -> rusqlite::Result<Page<RemovalRecord>> {
-    let mut narrowed = Where::default();
-    narrowed.add("pass_id = ?", filter.pass.clone());
-    narrowed.add("target = ?", filter.target.clone());
-    if let Some(id) = &filter.id {
-        narrowed.add("id >= ?", Some(id.clone()));
-        // Ids and paths are text; no character sorts behind this one.
-        narrowed.add("id < ?", Some(format!("{id}\u{10FFFF}")));
-    }
-    narrowed.add("? IN (pod_uid, pod_name)", filter.pod.clone());
-    narrowed.add("pod_namespace = ?", filter.namespace.clone());
-    narrowed.add("reason = ?", filter.reason.clone());
-    match filter.result.as_deref() {
-        Some("unknown") => narrowed.conditions.push("result IS NULL"),
-        result => narrowed.add("result = ?", result.map(str::to_owned)),
-    }
-    narrowed.add(
-        "intended_at >= ?",
-        filter.since.map(Timestamp::as_millisecond),
-    );
-    narrowed.add(
-        "intended_at < ?",
-        filter.until.map(Timestamp::as_millisecond),
-    );
-    narrowed.add("number < ?", filter.before);
     let select = "SELECT number, pass_id, \
         (SELECT json_extract(report, '$.trigger') FROM passes WHERE passes.id = pass_id AND json_valid(report)), \
         target, id, name, attempt, pod_uid, pod_namespace, pod_name, created_at, reason, intended_at, result, class, \
         why, ended_at, duration_ms, freed_bytes FROM removals";
     let limit = filter.limit.clamp(1, REMOVALS_MAX);
-    narrowed.page(sql, select, limit, |row| Ok((row.get(0)?, record(row)?)))
+    filter
+        .conditions()
+        .page(sql, select, limit, |row| Ok((row.get(0)?, record(row)?)))
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<RemovalRecord> {

@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, named_params};
 use tokio::sync::oneshot;
 
-use super::audit::{Page, Where};
 use super::database::{DISK_RESERVE_BYTES, Database, Error, Sync, Writing, evidence_room as room};
+use super::filter::{NUMBERS, Page, Where, filter};
 use super::journal::Journal;
+use super::parameters::Parameters;
 use super::writer::Job;
 use crate::model::Evidence;
 
@@ -24,7 +25,7 @@ const FREED_PART: u64 = 20;
 /// The shortest beginning of a container's id that names it.
 pub const ID_PREFIX_MIN: usize = 6;
 /// Most evidence of one answer.
-pub(super) const EVIDENCE_MAX: u32 = 1000;
+const EVIDENCE_MAX: u32 = 1000;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -50,27 +51,20 @@ pub struct EvidenceRoom {
     pub dropped: u64,
 }
 
-/// Which evidence; every field narrows the answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EvidenceFilter {
-    /// Of the pod with this UID or name.
-    pub pod: Option<String>,
-    /// Of pods of this namespace.
-    pub namespace: Option<String>,
-    /// Of pods of the owner with this name, or `Kind/name`.
-    pub owner: Option<String>,
-    /// Of the container with this name, or with an id that begins so.
-    pub container: Option<String>,
-    /// With this exit code.
-    pub exit_code: Option<i32>,
-    /// Kept at or after this time.
-    pub since: Option<Timestamp>,
-    /// Kept before this time.
-    pub until: Option<Timestamp>,
-    /// Older than the evidence with this number: the next page.
-    pub before: Option<i64>,
-    /// Most rows.
-    pub limit: u32,
+filter! {
+    /// Which evidence, by when it was kept; each field narrows the answer.
+    EvidenceFilter of "kept_at", at most EVIDENCE_MAX {} parameters {
+        /// Of the pod with this UID or name.
+        pod: String = |it, key| it.text(key), "? IN (pod_uid, pod_name)";
+        /// Of pods of this namespace.
+        namespace: String = |it, key| it.text(key), "pod_namespace = ?";
+        /// Of pods of the owner with this name, or `Kind/name`.
+        owner: String = |it, key| it.text(key), "? IN (owner_name, owner_kind || '/' || owner_name)";
+        /// Of the container with this name, or with an id that begins so.
+        container: String = |it, key| it.text(key), "? IN (container, container_id)";
+        /// With this exit code.
+        exit_code: i32 = |it, key| it.number(key, &(i32::MIN.into()..=i32::MAX.into()))?, "exit_code = ?";
+    }
 }
 
 /// The answer for one id.
@@ -251,19 +245,7 @@ fn make_room(sql: &Connection, surplus: u64, keep_first: bool) -> rusqlite::Resu
 }
 
 fn list(sql: &Connection, filter: &EvidenceFilter) -> rusqlite::Result<Page<Evidence>> {
-    let mut narrowed = Where::default();
-    narrowed.add("? IN (pod_uid, pod_name)", filter.pod.clone());
-    narrowed.add("pod_namespace = ?", filter.namespace.clone());
-    narrowed.add(
-        "? IN (owner_name, owner_kind || '/' || owner_name)",
-        filter.owner.clone(),
-    );
-    narrowed.add("? IN (container, container_id)", filter.container.clone());
-    narrowed.add("exit_code = ?", filter.exit_code.map(i64::from));
-    narrowed.add("kept_at >= ?", filter.since.map(Timestamp::as_millisecond));
-    narrowed.add("kept_at < ?", filter.until.map(Timestamp::as_millisecond));
-    narrowed.add("number < ?", filter.before);
-    let page = narrowed.page(
+    let page = filter.conditions().page(
         sql,
         "SELECT number, facts FROM evidence",
         filter.limit.clamp(1, EVIDENCE_MAX),

@@ -5,57 +5,10 @@ use std::ops::RangeInclusive;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::audit::{PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter};
-use super::evidence::{EVIDENCE_MAX, EvidenceFilter};
 use crate::model::setting::parse_duration;
-use crate::model::{Cause, Outcome, RemoveReason, Target};
-
-/// The parameters of `GET /api/v1/passes`.
-pub const PASSES_PARAMETERS: [&str; 6] = ["outcome", "cause", "since", "until", "before", "limit"];
-
-/// The parameters of `GET /api/v1/removals`.
-pub const REMOVALS_PARAMETERS: [&str; 11] = [
-    "pass",
-    "target",
-    "id",
-    "pod",
-    "namespace",
-    "reason",
-    "result",
-    "since",
-    "until",
-    "before",
-    "limit",
-];
-
-/// The parameters of `GET /api/v1/evidence`.
-pub const EVIDENCE_PARAMETERS: [&str; 9] = [
-    "pod",
-    "namespace",
-    "owner",
-    "container",
-    "exit_code",
-    "since",
-    "until",
-    "before",
-    "limit",
-];
-
-/// How a removal ended, as the parameter `result` names it.
-const RESULTS: [&str; 6] = [
-    "removed",
-    "already-gone",
-    "skipped",
-    "failed",
-    "lost",
-    "unknown",
-];
 
 /// Rows of an answer, unless `limit` says otherwise.
 const ROWS: u32 = 100;
-
-/// Numbers of rows.
-const NUMBERS: RangeInclusive<i64> = 1..=i64::MAX;
 
 /// The parameters of a question, each at most once.
 #[derive(Debug)]
@@ -94,7 +47,7 @@ impl Parameters {
     }
 
     /// Returns one of these words.
-    fn word(&mut self, key: &str, words: &[&str]) -> Result<Option<String>, String> {
+    pub(super) fn word(&mut self, key: &str, words: &[&str]) -> Result<Option<String>, String> {
         let Some(text) = self.text(key) else {
             return Ok(None);
         };
@@ -106,7 +59,7 @@ impl Parameters {
     }
 
     /// Returns a time, given as such or as how long ago it was: `2026-01-31T09:00:00Z` or `2h`.
-    fn time(&mut self, key: &str) -> Result<Option<Timestamp>, String> {
+    pub(super) fn time(&mut self, key: &str) -> Result<Option<Timestamp>, String> {
         let Some(text) = self.text(key) else {
             return Ok(None);
         };
@@ -124,7 +77,7 @@ impl Parameters {
     }
 
     /// Returns a whole number of this range.
-    fn number<N: TryFrom<i64>>(
+    pub(super) fn number<N: TryFrom<i64>>(
         &mut self,
         key: &str,
         range: &RangeInclusive<i64>,
@@ -142,87 +95,15 @@ impl Parameters {
     }
 
     /// Returns the most rows of the answer.
-    fn limit(&mut self, max: u32) -> Result<u32, String> {
+    pub(super) fn limit(&mut self, max: u32) -> Result<u32, String> {
         let limit = self.number("limit", &(1..=i64::from(max)))?;
         Ok(limit.unwrap_or(ROWS))
     }
 }
 
-impl PassFilter {
-    /// Reads the parameters of a question that is asked at this time.
-    ///
-    /// # Errors
-    /// Names the parameter that is unknown, or has no such value.
-    pub fn read(
-        parameters: impl IntoIterator<Item = (String, String)>,
-        asked_at: Timestamp,
-    ) -> Result<Self, String> {
-        let mut it = Parameters::of(parameters, &PASSES_PARAMETERS, asked_at)?;
-        Ok(Self {
-            id: None,
-            outcome: it.word("outcome", &Outcome::ALL.map(Outcome::label))?,
-            cause: it.word("cause", &Cause::ALL.map(Cause::label))?,
-            since: it.time("since")?,
-            until: it.time("until")?,
-            before: it.number("before", &NUMBERS)?,
-            limit: it.limit(PASSES_MAX)?,
-        })
-    }
-}
-
-impl RemovalFilter {
-    /// Reads the parameters of a question that is asked at this time.
-    ///
-    /// # Errors
-    /// Names the parameter that is unknown, or has no such value.
-    pub fn read(
-        parameters: impl IntoIterator<Item = (String, String)>,
-        asked_at: Timestamp,
-    ) -> Result<Self, String> {
-        let mut it = Parameters::of(parameters, &REMOVALS_PARAMETERS, asked_at)?;
-        let reasons = RemoveReason::ALL.map(RemoveReason::label);
-        Ok(Self {
-            pass: it.text("pass"),
-            target: it.word("target", &Target::ALL.map(Target::label))?,
-            id: it.text("id"),
-            pod: it.text("pod"),
-            namespace: it.text("namespace"),
-            reason: it.word("reason", &reasons)?,
-            result: it.word("result", &RESULTS)?,
-            since: it.time("since")?,
-            until: it.time("until")?,
-            before: it.number("before", &NUMBERS)?,
-            limit: it.limit(REMOVALS_MAX)?,
-        })
-    }
-}
-
-impl EvidenceFilter {
-    /// Reads the parameters of a question that is asked at this time.
-    ///
-    /// # Errors
-    /// Names the parameter that is unknown, or has no such value.
-    pub fn read(
-        parameters: impl IntoIterator<Item = (String, String)>,
-        asked_at: Timestamp,
-    ) -> Result<Self, String> {
-        let mut it = Parameters::of(parameters, &EVIDENCE_PARAMETERS, asked_at)?;
-        Ok(Self {
-            pod: it.text("pod"),
-            namespace: it.text("namespace"),
-            owner: it.text("owner"),
-            container: it.text("container"),
-            exit_code: it.number("exit_code", &(i32::MIN.into()..=i32::MAX.into()))?,
-            since: it.time("since")?,
-            until: it.time("until")?,
-            before: it.number("before", &NUMBERS)?,
-            limit: it.limit(EVIDENCE_MAX)?,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::EvidenceFilter;
     use super::*;
 
     fn asked_at() -> Timestamp {

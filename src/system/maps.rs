@@ -1,5 +1,5 @@
-//! Maps by what the runtime's lists hold: ids, names, labels, and addresses of such values. Their hash is quick and seeded
-//! by chance, and no proof against somebody who sees its effects: never use them for what a client sends.
+//! Maps by what the runtime's lists hold: ids, names, labels, and addresses of such values. Their hash is quick and
+//! randomly seeded, but does not withstand a client that sees its effects: never use them for what a client sends.
 
 use std::collections::{HashMap, HashSet};
 

@@ -3,8 +3,9 @@
 //!
 //! One pass runs at a time. A trigger joins a waiting pass with the same options, but a person joins no automatic pass
 //! and extends no other person's. Brakes bind automatic triggers (alerts, polls, thresholds): in the cool-down they
-//! wait, target by target. Manual triggers pass cool-down and passes per hour, and pause only with `force`. The fleet's hold works like pause; its other
-//! brakes and the jitter bind automatic triggers only. (`force` also switches off the circuit breaker; see `pass`.)
+//! wait, target by target. Cool-down and passes per hour do not bind manual triggers; pause binds them unless they have
+//! `force`. The fleet's hold works like pause; its other brakes and the jitter bind automatic triggers only. (`force`
+//! also switches off the circuit breaker; see `pass`.)
 
 mod queued;
 mod ready;

@@ -43,7 +43,7 @@ pub(super) struct Memory<T>(Mutex<State<T>>);
 
 struct State<T> {
     kept: BTreeMap<Digest, Kept<T>>,
-    /// Weak: a question that nobody waits for any more is dropped.
+    /// Weak: a question is dropped when its last asker leaves.
     flights: BTreeMap<Digest, (Asker, WeakShared<BoxFuture<'static, T>>)>,
 }
 
@@ -128,21 +128,28 @@ impl<T: Clone> State<T> {
             asker: asker.clone(),
         };
         self.kept.insert(key, kept);
-        self.make_room(KEPT_EACH_MAX, |kept| kept.asker == *asker);
-        self.make_room(KEPT_MAX, |_any| true);
+        // Refusals hold for a shorter time, so guesses displace each other first.
+        let until = |kept: &Kept<T>| kept.until;
+        let is_own = |kept: &Kept<T>| kept.asker == *asker;
+        make_room(&mut self.kept, KEPT_EACH_MAX, is_own, until);
+        make_room(&mut self.kept, KEPT_MAX, |_any| true, until);
     }
+}
 
-    /// Drops an answer if more than `most` are of these. Refusals hold for a shorter time, so guesses displace each
-    /// other first.
-    fn make_room(&mut self, most: usize, is_of_these: impl Fn(&Kept<T>) -> bool) {
-        let these = || self.kept.iter().filter(|(_, kept)| is_of_these(kept));
-        if these().count() <= most {
-            return;
-        }
-        let next = these().min_by_key(|(_, kept)| kept.until);
-        if let Some(next) = next.map(|(key, _)| *key) {
-            self.kept.remove(&next);
-        }
+/// Removes the entry with the earliest time if more than `most` are of these.
+pub(super) fn make_room<T>(
+    entries: &mut BTreeMap<Digest, T>,
+    most: usize,
+    is_of_these: impl Fn(&T) -> bool,
+    time: impl Fn(&T) -> Instant,
+) {
+    let these = || entries.iter().filter(|(_, entry)| is_of_these(entry));
+    if these().count() <= most {
+        return;
+    }
+    let earliest = these().min_by_key(|(_, entry)| time(entry));
+    if let Some(earliest) = earliest.map(|(key, _)| *key) {
+        entries.remove(&earliest);
     }
 }
 

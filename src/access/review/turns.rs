@@ -1,6 +1,6 @@
 //! Keeps forged tokens from using up the reviews: tokens that the API server never authenticated share buckets and
-//! places of their own. Nobody who holds a known token waits for them, and no client or account takes the places of
-//! all others.
+//! places of their own. No call for a known token waits for them, and no client or account takes the places of all
+//! others.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use super::memory::{Asker, Digest};
+use super::memory::{Asker, Digest, make_room};
 use crate::access::rate_limit::{RateLimit, TokenBucket};
 
 /// Calls at a time for unknown tokens.
@@ -32,7 +32,7 @@ const UNKNOWN_EACH: RateLimit = RateLimit {
     interval: Duration::from_millis(500),
     burst: 8,
 };
-/// Clients whose buckets are known. The fullest bucket makes room: the client whose it was gains little.
+/// Clients whose buckets are known. The fullest bucket makes room: its client gains little by a new one.
 const CLIENTS_MAX: usize = 256;
 /// Tokens that are known.
 const KNOWN_MAX: usize = 256;
@@ -123,31 +123,14 @@ impl Turns {
             at: Instant::now(),
         };
         tokens.insert(token, known);
-        make_room(&mut tokens, KNOWN_EACH_MAX, |known| {
-            known.account == *account
-        });
-        make_room(&mut tokens, KNOWN_MAX, |_any| true);
+        let is_own = |known: &Known| known.account == *account;
+        make_room(&mut tokens, KNOWN_EACH_MAX, is_own, |known| known.at);
+        make_room(&mut tokens, KNOWN_MAX, |_any| true, |known| known.at);
     }
 
     /// Forgets a token that belongs to no account any more.
     pub(super) fn refused(&self, token: &Digest) {
         self.tokens.lock().remove(token);
-    }
-}
-
-/// Forgets a token if more than `most` are of these.
-fn make_room(
-    tokens: &mut BTreeMap<Digest, Known>,
-    most: usize,
-    is_of_these: impl Fn(&Known) -> bool,
-) {
-    let these = || tokens.iter().filter(|(_, known)| is_of_these(known));
-    if these().count() <= most {
-        return;
-    }
-    let oldest = these().min_by_key(|(_, known)| known.at);
-    if let Some(oldest) = oldest.map(|(token, _)| *token) {
-        tokens.remove(&oldest);
     }
 }
 
@@ -251,7 +234,7 @@ mod tests {
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         assert_eq!(each(&turns), CLIENTS_MAX);
-        // So many others came in three quarters of a second, and its empty bucket is known still.
+        // That many others came in three quarters of a second, and its empty bucket is still known.
         assert!(admitted(&turns, &client(0), 1_000) <= 1);
     }
 

@@ -1,4 +1,4 @@
-//! A plan as a person sees it, whoever made it: this command from its own look, or the service.
+//! A plan as a person sees it, made by this command from its own look, or by the service.
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@ use clap::Args;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Url};
 
-use super::client::builder;
+use super::builder;
 use crate::cli::output::note;
 use crate::outgoing::tls::{Trust, client_config};
 use crate::outgoing::{self, TlsConfig, is_secure_url};

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use reqwest::Client;
 
-use super::Remote;
-use super::client::builder;
+use super::{Remote, builder};
 use crate::access::Listen;
 use crate::access::web_config::WebConfig;
 use crate::config::Config;

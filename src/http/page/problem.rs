@@ -11,7 +11,7 @@ use super::document::{document, security};
 use super::words::text;
 use crate::access::Client;
 
-/// What a refusal says, for whoever answers in another form.
+/// What a refusal says; a browser gets it as a page.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct ErrorText(pub(in crate::http) String);
 
