@@ -20,6 +20,7 @@ mod node_parts;
 #[cfg(test)]
 mod openapi;
 mod page;
+mod places;
 mod plan;
 mod plans;
 mod quarantine;

@@ -9,8 +9,9 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
+
+use super::places::Place;
 
 /// Connections that wait for a request or for the rest of its head.
 const IDLE_MAX: usize = 512;
@@ -95,7 +96,7 @@ struct State {
     /// The exchanges that hold a place; while there is one, the connection is not idle.
     held: usize,
     /// The place of an answer that was handed over; its last bytes may not be sent yet.
-    unsent: Option<OwnedSemaphorePermit>,
+    unsent: Option<Place>,
     /// A request was answered before its whole body arrived.
     is_unread: bool,
 }
@@ -171,16 +172,23 @@ pub(super) struct Exchange(Arc<ExchangeInner>);
 #[derive(Debug)]
 struct ExchangeInner {
     connection: Connection,
-    place: Mutex<Option<OwnedSemaphorePermit>>,
+    place: Mutex<Option<Place>>,
 }
 
 impl Exchange {
     /// Holds a place until the answer is sent, instead of the place held so far. The connection is not idle
     /// until then.
-    pub(super) fn hold(&self, place: OwnedSemaphorePermit) {
+    pub(super) fn hold(&self, place: Place) {
         let before = self.0.place.lock().replace(place);
         if before.is_none() {
             self.0.connection.hold();
+        }
+    }
+
+    /// Notes that the answer is made: its connection may be closed for a request that finds no place.
+    pub(super) fn made(&self) {
+        if let Some(place) = &mut *self.0.place.lock() {
+            place.made(self.0.connection.0.close.clone());
         }
     }
 
@@ -257,26 +265,21 @@ impl<F: FnMut(bool)> Drop for WatchedBody<F> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::Semaphore;
-
+    use super::super::places::Places;
     use super::*;
-
-    fn place(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
-        Arc::clone(places).try_acquire_owned().unwrap()
-    }
 
     #[test]
     fn the_one_that_is_idle_for_longest_is_closed_first() {
         let connections = Connections::default();
-        let places = Arc::new(Semaphore::new(1));
+        let places = Places::new(1);
         let taken: Vec<Connection> = (0..IDLE_MAX).map(|_| connections.take()).collect();
         let is_closed = |connection: &Connection| connection.0.close.is_cancelled();
         // Busy, then idle again: now the youngest.
         let exchange = taken[0].exchange();
-        exchange.hold(place(&places));
+        exchange.hold(places.take().unwrap());
         drop(exchange.answer(Body::empty()));
         taken[0].sent();
-        assert_eq!(places.available_permits(), 1);
+        assert_eq!(places.free(), 1);
         let one_more = connections.take();
         assert!(is_closed(&taken[1]));
         assert!(!is_closed(&taken[0]) && !is_closed(&taken[2]) && !is_closed(&one_more));
@@ -285,51 +288,51 @@ mod tests {
     #[test]
     fn a_connection_with_an_answer_is_never_closed_and_holds_its_place_until_all_is_sent() {
         let connections = Connections::default();
-        let places = Arc::new(Semaphore::new(1));
+        let places = Places::new(1);
         let busy = connections.take();
         let exchange = busy.exchange();
-        exchange.hold(place(&places));
+        exchange.hold(places.take().unwrap());
         let body = exchange.answer(Body::from("answer"));
         let _others: Vec<Connection> = (0..2 * IDLE_MAX).map(|_| connections.take()).collect();
         connections.make_room();
         busy.sent();
-        assert_eq!(places.available_permits(), 0, "its body is not handed over");
+        assert_eq!(places.free(), 0, "its body is not handed over");
         drop(body);
-        assert_eq!(places.available_permits(), 0, "it is not sent");
+        assert_eq!(places.free(), 0, "it is not sent");
         assert!(!busy.0.close.is_cancelled());
         busy.sent();
-        assert_eq!(places.available_permits(), 1);
+        assert_eq!(places.free(), 1);
     }
 
     #[test]
     fn a_connection_is_idle_when_none_of_its_exchanges_holds_a_place() {
         let connections = Connections::default();
-        let places = Arc::new(Semaphore::new(3));
+        let places = Places::new(3);
         let busy = connections.take();
         let (first, second) = (busy.exchange(), busy.exchange());
-        first.hold(place(&places));
-        second.hold(place(&places));
+        first.hold(places.take().unwrap());
+        second.hold(places.take().unwrap());
         // It moves to another class.
-        second.hold(place(&places));
-        assert_eq!(places.available_permits(), 1);
+        second.hold(places.take().unwrap());
+        assert_eq!(places.free(), 1);
         drop(first);
-        assert_eq!(places.available_permits(), 2);
+        assert_eq!(places.free(), 2);
         assert!(connections.lock().since.is_empty());
         drop(second);
-        assert_eq!(places.available_permits(), 3);
+        assert_eq!(places.free(), 3);
         assert_eq!(connections.lock().since.len(), 1);
     }
 
     #[test]
     fn a_closed_connection_gives_its_place_back() {
         let connections = Connections::default();
-        let places = Arc::new(Semaphore::new(1));
+        let places = Places::new(1);
         let (idle, busy) = (connections.take(), connections.take());
         let exchange = busy.exchange();
-        exchange.hold(place(&places));
+        exchange.hold(places.take().unwrap());
         drop(exchange.answer(Body::empty()));
         drop((idle, busy));
-        assert_eq!(places.available_permits(), 1);
+        assert_eq!(places.free(), 1);
         assert!(connections.lock().since.is_empty());
     }
 }

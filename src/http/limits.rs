@@ -1,7 +1,7 @@
 //! Limits how many requests of each class are answered at a time, and how many of the answers that show the
 //! whole node are built at a time. A request holds its place until its answer is sent, so slow readers and
 //! waiting clients block only their own class. Requests above the limit get 503. Each probe and scrapes have
-//! places of their own.
+//! places of their own. For a scrape or a short read without a place, an answer that nobody reads makes way.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connections::Exchange;
+use super::places::{Place, Places};
 use super::{BODY_MAX_BYTES, HEALTHY, Problem, READY};
 
 /// The value of `Retry-After` on a 503.
@@ -90,6 +91,17 @@ impl Class {
         }
     }
 
+    /// Says whether answers that nobody reads make way for the next request. Those of the other classes are long, or
+    /// waited for.
+    fn makes_way(self) -> bool {
+        match self {
+            Self::Scrape | Self::Read => true,
+            Self::Health | Self::Readiness | Self::Plan | Self::Listen | Self::Act | Self::Wait => {
+                false
+            }
+        }
+    }
+
     fn words(self) -> &'static str {
         match self {
             Self::Health => "health probes",
@@ -121,7 +133,7 @@ fn busy(error: String) -> Response {
 /// The limits of each class. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct RequestLimits {
-    classes: Arc<[Arc<Semaphore>; 8]>,
+    classes: Arc<[Places; 8]>,
     bodies: Arc<Semaphore>,
     plans: Arc<Semaphore>,
     pages: Arc<Semaphore>,
@@ -130,7 +142,7 @@ pub struct RequestLimits {
 impl Default for RequestLimits {
     fn default() -> Self {
         Self {
-            classes: Arc::new(Class::ALL.map(|class| Arc::new(Semaphore::new(class.most())))),
+            classes: Arc::new(Class::ALL.map(|class| Places::new(class.most()))),
             bodies: Arc::new(Semaphore::new(BODIES_MAX_BYTES)),
             plans: Arc::new(Semaphore::new(PLANS_MADE_MAX)),
             pages: Arc::new(Semaphore::new(PAGES_MADE_MAX)),
@@ -140,10 +152,22 @@ impl Default for RequestLimits {
 
 impl RequestLimits {
     /// Takes a place; `None` if all are taken.
-    pub(super) fn take(&self, class: Class) -> Option<OwnedSemaphorePermit> {
-        let of_class = Class::ALL.iter().zip(self.classes.iter());
-        let (_, places) = of_class.into_iter().find(|(each, _)| **each == class)?;
-        Arc::clone(places).try_acquire_owned().ok()
+    pub(super) fn take(&self, class: Class) -> Option<Place> {
+        self.places(class)?.take()
+    }
+
+    /// Takes a place; if all are taken, that of the answer which has waited for longest to be read.
+    async fn take_or_make_way(&self, class: Class) -> Option<Place> {
+        let places = self.places(class)?;
+        match places.take() {
+            None if class.makes_way() => places.take_of_unread().await,
+            taken => taken,
+        }
+    }
+
+    fn places(&self, class: Class) -> Option<&Places> {
+        let mut of_class = Class::ALL.iter().zip(self.classes.iter());
+        of_class.find_map(|(each, places)| (*each == class).then_some(places))
     }
 
     /// Returns the bound on plans and explanations that are built at a time.
@@ -175,7 +199,7 @@ pub(super) async fn within(
     next: Next,
 ) -> Response {
     let class = Class::of(request.method(), request.uri());
-    match limits.take(class) {
+    match limits.take_or_make_way(class).await {
         // A probe's answer is a line: its place is free once it is made, so that clients that do not read cannot
         // take all places of the kubelet's probes. Such a connection counts as idle.
         Some(_place) if matches!(class, Class::Health | Class::Readiness) => {
@@ -183,7 +207,11 @@ pub(super) async fn within(
         }
         Some(place) => {
             exchange.hold(place);
-            next.run(request).await
+            let answer = next.run(request).await;
+            if class.makes_way() {
+                exchange.made();
+            }
+            answer
         }
         None => class.full(),
     }

@@ -118,6 +118,16 @@ impl RemovalOutcome {
     /// Removed, without measuring the freed bytes.
     pub const REMOVED: Self = Self::Removed { freed_bytes: None };
 
+    /// Says whether the object is gone, by the runtime's word.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Removed { .. } | Self::AlreadyGone => true,
+            Self::Skipped { .. } | Self::Failed { .. } | Self::Lost { .. } | Self::NotBegun => {
+                false
+            }
+        }
+    }
+
     /// Returns the outcome of an object that changed since the plan.
     pub fn skipped(why: &str) -> Self {
         let why = why.to_owned();

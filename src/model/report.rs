@@ -106,7 +106,7 @@ pub struct TargetReport {
     pub reasons: BTreeMap<RemoveReason, u64>,
     /// Number of removed objects.
     pub removed: u64,
-    /// Number of these that the look after the pass still lists: their removal did not help.
+    /// Number of objects, removed or already gone, that the look after the pass still lists.
     pub still_listed: u64,
     /// Number of objects that were gone before their removal.
     pub already_gone: u64,
@@ -118,7 +118,7 @@ pub struct TargetReport {
     pub next_try: Option<Timestamp>,
     /// Number of objects skipped because they changed since the plan.
     pub skipped: u64,
-    /// Number of planned objects that still exist.
+    /// Number of planned objects that still exist, as far as the look after the pass shows.
     pub remaining: u64,
     /// Number of batches.
     pub batches: u64,

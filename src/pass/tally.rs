@@ -32,8 +32,10 @@ pub(super) struct Tally {
     pub(super) ended_since_look: u64,
     /// Ids of objects that failed or were skipped.
     pub(super) stayed: BTreeSet<String>,
-    /// Containers and sandboxes that the runtime said it removed; the look after the pass proves it.
-    pub(super) removed: BTreeSet<(Target, Text)>,
+    /// Containers and sandboxes that are gone by the runtime's word; the look after the pass proves it.
+    pub(super) gone: BTreeSet<(Target, Text)>,
+    /// Containers and sandboxes whose removal failed for the first time; they may go later all the same.
+    pub(super) failed: BTreeSet<(Target, Text)>,
 }
 
 impl Tally {
@@ -64,11 +66,15 @@ impl Tally {
         if !failed_before {
             self.share.tried(target, &done.outcome);
         }
+        if matches!(target, Target::Containers | Target::Sandboxes) {
+            if done.outcome.is_gone() {
+                self.gone.insert((target, id.clone()));
+            } else if failed && !failed_before {
+                self.failed.insert((target, id.clone()));
+            }
+        }
         match &mut done.outcome {
             RemovalOutcome::Removed { freed_bytes } => {
-                if matches!(target, Target::Containers | Target::Sandboxes) {
-                    self.removed.insert((target, id.clone()));
-                }
                 let (metrics, reason) = (&runner.metrics, done.removal.reason);
                 metrics.removed(target, reason, done.latency);
                 if let Some(bytes) = freed_bytes.or(listed_bytes) {
@@ -99,10 +105,7 @@ impl Tally {
                 self.open.push(done.removal.clone());
             }
         }
-        let is_gone = matches!(
-            done.outcome,
-            RemovalOutcome::Removed { .. } | RemovalOutcome::AlreadyGone
-        );
+        let is_gone = done.outcome.is_gone();
         if target == Target::Images && is_gone {
             // Another client may pull it again before a look has seen that it was gone.
             runner.observer.forget_image(&id);

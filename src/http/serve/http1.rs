@@ -51,7 +51,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let result = tokio::select! {
         result = serving.as_mut() => result,
         () = connection.closed() => {
-            tracing::debug!(%peer, "an idle connection was closed to make room");
+            tracing::debug!(%peer, "a connection was closed to make room");
             return;
         }
         () = shutdown.cancelled() => {

@@ -85,7 +85,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         tokio::select! {
             result = serving.as_mut() => break result,
             () = connection.closed() => {
-                tracing::debug!(%peer, "an idle connection was closed to make room");
+                tracing::debug!(%peer, "a connection was closed to make room");
                 return;
             }
             () = shutdown.cancelled(), if !has_left => streams.leave(),

@@ -7,6 +7,7 @@ use crisweep_sim::{Disk, Fault, Rpc};
 use jiff::{SignedDuration, Timestamp};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tonic::Code;
 
 use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
@@ -203,7 +204,7 @@ async fn a_removal_that_did_not_happen_makes_the_pass_partial() {
     assert_eq!(pass["before"]["exited_containers"], 4);
     assert_eq!(pass["after"]["exited_containers"], 3);
     let errors = pass["errors"].to_string();
-    let error = "containers: 3 of 4 removed are still listed";
+    let error = "containers: 3 of 4 removed or gone are still listed";
     assert!(errors.contains(error), "{errors}");
     let asked = rig.subjects(Rpc::RemoveContainer);
     assert_eq!(
@@ -224,4 +225,52 @@ async fn a_removal_that_did_not_happen_makes_the_pass_partial() {
             figure("containers_list_bytes"),
         );
     }
+}
+
+#[tokio::test]
+async fn what_is_said_to_be_gone_and_is_listed_makes_the_pass_partial() {
+    let rig = Rig::start(nodes::litter(4), json!({})).await;
+    let id = rig.sim.container_id("default/old-0/app#0").unwrap();
+    let gone = Fault::fail(Code::NotFound, "no such container");
+    rig.sim.set_status_fault(&id, gone);
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let report = &pass["targets"]["containers"];
+    assert_eq!(
+        (&report["removed"], &report["already_gone"]),
+        (&json!(3), &json!(1))
+    );
+    assert_eq!(
+        (&report["still_listed"], &report["remaining"]),
+        (&json!(1), &json!(1))
+    );
+    let errors = pass["errors"].to_string();
+    let error = "containers: 1 of 4 removed or gone are still listed";
+    assert!(errors.contains(error), "{errors}");
+}
+
+#[tokio::test]
+async fn what_goes_after_its_removal_timed_out_does_not_remain() {
+    let changes = json!({ "runtime": { "timeout": "10s", "removal_timeout": "2s" } });
+    let rig = Rig::start(nodes::litter(4), changes).await;
+    let [first, second] = [0, 1].map(|number| {
+        rig.sim
+            .container_id(&format!("default/old-{number}/app#0"))
+            .unwrap()
+    });
+    for id in [&first, &second] {
+        rig.sim.set_removal_fault(id, Fault::hang());
+    }
+    let pass = rig.begin_gc("target=containers").await;
+    until_true("both hang", || rig.sim.removals_in_flight() == 2).await;
+    assert!(rig.sim.change(|node| node.vanish_container(&first)));
+    let pass = rig.finished(&pass).await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let report = &pass["targets"]["containers"];
+    assert_eq!(
+        (&report["removed"], &report["failed"]),
+        (&json!(2), &json!(2))
+    );
+    assert_eq!(report["remaining"], 1, "{pass:#}");
+    assert_eq!(pass["after"]["exited_containers"], 1);
 }

@@ -16,6 +16,8 @@ use crate::support::{Answer, Rig, nodes, until};
 
 /// Probes must be answered within 1 s; this machine may be busy.
 const AT_ONCE: Duration = Duration::from_secs(5);
+/// Sooner than a peer that reads nothing is taken for dead (30 s).
+const CLOSED_WITHIN: Duration = Duration::from_secs(20);
 /// The most resident memory that slow readers may add.
 const GROWTH_MAX_KIB: u64 = 64 << 10;
 
@@ -58,13 +60,12 @@ async fn status(stream: &mut TcpStream) -> u16 {
     word.parse().unwrap()
 }
 
-/// Connects with a tiny receive buffer, and asks for a plan.
-async fn slow_reader(address: &str) -> TcpStream {
+/// Connects with a tiny receive buffer, and sends requests of which it reads no answer.
+async fn slow_reader(address: &str, requests: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
     let mut stream = socket.connect(address.parse().unwrap()).await.unwrap();
-    let request = get("/api/v1/plan");
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(requests.as_bytes()).await.unwrap();
     stream
 }
 
@@ -77,7 +78,7 @@ async fn slow_readers_of_plans_share_one_and_block_no_others() {
     let before = resident_kib(&rig);
     let mut readers = Vec::new();
     for _ in 0..240 {
-        readers.push(slow_reader(&rig.address).await);
+        readers.push(slow_reader(&rig.address, &get("/api/v1/plan")).await);
     }
     let (mut taken, mut refused) = (0, 0);
     for reader in &mut readers {
@@ -101,6 +102,29 @@ async fn slow_readers_of_plans_share_one_and_block_no_others() {
         (rig.get("/api/v1/plan").await.status == 200).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn readers_that_do_not_read_take_no_place_from_scrapes_and_from_the_person_on_call() {
+    let rig = Rig::start(nodes::litter(100), json!({})).await;
+    for (path, places) in [("/metrics", 16), ("/api/v1/status", 32)] {
+        // Together longer than what the kernel takes of an answer that nobody reads.
+        let one = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        let length = rig.get(path).await.text.len();
+        let requests = one.repeat((2 << 20) / length);
+        let mut readers = Vec::new();
+        for _ in 0..places {
+            readers.push(slow_reader(&rig.address, &requests).await);
+        }
+        // Until the kernel takes no more of their answers, places are taken by answers that are being made.
+        let mut answered = 0;
+        let began = Instant::now();
+        while answered < 200 {
+            let status = rig.get(path).await.status;
+            answered = if status == 200 { answered + 1 } else { 0 };
+            assert!(began.elapsed() < CLOSED_WITHIN, "{path}: {status}");
+        }
+    }
 }
 
 #[tokio::test]

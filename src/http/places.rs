@@ -1,0 +1,138 @@
+//! The places of one class of requests. An answer holds its place until it is sent; if all places are taken, the
+//! connection whose answer has waited for longest to be read can be closed for the next request.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// How long a request waits for the place of a connection that is being closed.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The places. Cloning shares.
+#[derive(Clone, Debug)]
+pub(super) struct Places(Arc<PlacesInner>);
+
+#[derive(Debug)]
+struct PlacesInner {
+    free: Arc<Semaphore>,
+    unread: Mutex<Unread>,
+}
+
+/// What closes the connections of answers that are made and not sent, in the order in which they were made.
+#[derive(Debug, Default)]
+struct Unread {
+    next: u64,
+    close: BTreeMap<u64, CancellationToken>,
+}
+
+impl Places {
+    pub(super) fn new(most: usize) -> Self {
+        Self(Arc::new(PlacesInner {
+            free: Arc::new(Semaphore::new(most)),
+            unread: Mutex::default(),
+        }))
+    }
+
+    /// Takes a place; `None` if all are taken.
+    pub(super) fn take(&self) -> Option<Place> {
+        let permit = Arc::clone(&self.0.free).try_acquire_owned().ok()?;
+        Some(self.place(permit))
+    }
+
+    /// Closes the connection whose answer was made first and is not sent, and takes its place; `None` if there is no
+    /// such connection.
+    pub(super) async fn take_of_unread(&self) -> Option<Place> {
+        let (_, close) = self.0.unread.lock().close.pop_first()?;
+        close.cancel();
+        let freed = Arc::clone(&self.0.free).acquire_owned();
+        let permit = tokio::time::timeout(CLOSED_WITHIN, freed)
+            .await
+            .ok()?
+            .ok()?;
+        Some(self.place(permit))
+    }
+
+    fn place(&self, permit: OwnedSemaphorePermit) -> Place {
+        Place {
+            places: self.clone(),
+            unread: None,
+            _permit: permit,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn free(&self) -> usize {
+        self.0.free.available_permits()
+    }
+}
+
+/// A taken place.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Places,
+    /// Its number among the answers that are made and not sent.
+    unread: Option<u64>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Place {
+    /// Notes that the answer is made; `close` closes its connection.
+    pub(super) fn made(&mut self, close: CancellationToken) {
+        let mut unread = self.places.0.unread.lock();
+        let number = unread.next;
+        unread.next += 1;
+        unread.close.insert(number, close);
+        self.unread = Some(number);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(number) = self.unread {
+            self.places.0.unread.lock().close.remove(&number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_answer_that_was_made_first_makes_way() {
+        let places = Places::new(3);
+        let [first, second] = [CancellationToken::new(), CancellationToken::new()];
+        let mut taken: Vec<Place> = (0..3).map(|_| places.take().unwrap()).collect();
+        assert!(places.take().is_none());
+        taken[1].made(first.clone());
+        taken[2].made(second.clone());
+        let give_back = async {
+            first.cancelled().await;
+            drop(taken.remove(1));
+        };
+        let (place, ()) = tokio::join!(places.take_of_unread(), give_back);
+        assert!(place.is_some() && !second.is_cancelled());
+        // A connection that does not go in time.
+        assert!(places.take_of_unread().await.is_none());
+        assert!(second.is_cancelled());
+        // The one that is left is not made yet.
+        assert!(places.take_of_unread().await.is_none());
+        drop((taken, place));
+        assert_eq!(places.free(), 3);
+        assert!(places.0.unread.lock().close.is_empty());
+    }
+
+    #[test]
+    fn a_sent_answer_makes_no_way() {
+        let places = Places::new(1);
+        let close = CancellationToken::new();
+        let mut place = places.take().unwrap();
+        place.made(close.clone());
+        drop(place);
+        assert!(places.0.unread.lock().close.is_empty() && !close.is_cancelled());
+    }
+}
