@@ -204,7 +204,7 @@ pub struct PrepareStateArgs {
     /// The new owner, as numbers, such as 65532:0
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     pub owner: Owner,
-    /// The directory, which must exist
+    /// The directory, which must exist; one with anything in it must have a database of crisweep
     pub dir: PathBuf,
 }
 

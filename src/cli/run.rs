@@ -285,7 +285,8 @@ fn prepare_state(args: &PrepareStateArgs) -> ExitCode {
     let dir = args.dir.display();
     match state::give(&args.dir, args.owner) {
         Ok(files) => {
-            let text = format!("{dir} and {files} files in it belong to {uid}:{gid}");
+            let s = if files == 1 { "" } else { "s" };
+            let text = format!("{dir} and {files} file{s} in it belong to {uid}:{gid}");
             printed(output::print(&text))
         }
         Err(error) => {

@@ -80,7 +80,7 @@ Examples:
 pub(in crate::cli) const PREPARE_STATE: &str = "\
 Exit codes:
   0  the directory and its files have the owner
-  1  they cannot be given to it
+  1  they cannot be given to it, or it is a directory of others
   2  wrong arguments
 
 Examples:
