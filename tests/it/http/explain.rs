@@ -108,6 +108,12 @@ async fn an_object_has_its_rules_its_holders_and_what_would_change() {
     );
     assert_eq!(held["pod"]["state"], "terminated");
     assert_eq!(held["pod"]["listed"], "finished");
+    // People read the word of the page and of docs/pods.md.
+    let words = held["pod"]["words"].as_str().unwrap();
+    assert!(
+        words.starts_with("pod default/done is finished: "),
+        "{words}"
+    );
     assert_eq!(value["since"]["what"], "created");
     let change = value["would_change"][0]["what"].as_str().unwrap();
     assert!(
