@@ -39,7 +39,7 @@ use status::StatusArgs;
 /// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused images),
 /// safely, and says why it removes or keeps each object.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "crisweep", version, after_help = MORE_HELP, after_long_help = AFTER_HELP)]
+#[command(name = "crisweep", version, after_help = MORE_HELP, after_long_help = after_help())]
 pub struct Cli {
     /// Flags that every command takes.
     #[command(flatten)]
@@ -81,6 +81,18 @@ Examples:
 ";
 
 /// Flags that every command takes.
+/// The example that needs the feature `demo`.
+const DEMO_EXAMPLE: &str =
+    "  crisweep demo                              the service on a simulated node\n";
+
+fn after_help() -> String {
+    if cfg!(feature = "demo") {
+        AFTER_HELP.to_owned()
+    } else {
+        AFTER_HELP.replace(DEMO_EXAMPLE, "")
+    }
+}
+
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
