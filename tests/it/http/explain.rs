@@ -199,7 +199,7 @@ async fn a_beginning_is_enough_unless_it_is_short_or_ambiguous() {
     assert_eq!(explain(&rig, &id[..13]).await["object"]["id"], id);
     rig.get(&format!("/api/v1/explain/{}", &id[..5]))
         .await
-        .refused(404, "first 6 characters");
+        .refused(404, "at least 6 characters");
     rig.get("/api/v1/explain/aaaaaaaa-0000")
         .await
         .refused(400, "ambiguous: 2 ids");
