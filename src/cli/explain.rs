@@ -71,7 +71,6 @@ pub async fn run(site: Site, args: ExplainArgs) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Asks the service; the inner error says why it told nothing.
 /// Takes a look and explains from it.
 async fn own(site: &Site, id: &str) -> anyhow::Result<Value> {
     let config = &site.config;
