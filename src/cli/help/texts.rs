@@ -11,6 +11,7 @@ Examples:
   crisweep serve --web.listen-address :20950 --log.format json
 ";
 
+#[cfg(feature = "demo")]
 pub(in crate::cli) const DEMO: &str = "\
 Exit codes:
   0  stopped by a signal
