@@ -17,6 +17,7 @@ pub mod status;
 
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Overrides;
@@ -39,7 +40,7 @@ use status::StatusArgs;
 /// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused images),
 /// safely, and says why it removes or keeps each object.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "crisweep", version, after_help = MORE_HELP, after_long_help = AFTER_HELP)]
+#[command(name = "crisweep", version, after_help = MORE_HELP, after_long_help = after_help())]
 pub struct Cli {
     /// Flags that every command takes.
     #[command(flatten)]
@@ -79,6 +80,18 @@ Examples:
   crisweep passes                            what the last passes did
   crisweep COMMAND --help                    more examples
 ";
+
+/// The example that needs the feature `demo`.
+const DEMO_EXAMPLE: &str =
+    "  crisweep demo                              the service on a simulated node\n";
+
+fn after_help() -> String {
+    if cfg!(feature = "demo") {
+        AFTER_HELP.to_owned()
+    } else {
+        AFTER_HELP.replace(DEMO_EXAMPLE, "")
+    }
+}
 
 /// Flags that every command takes.
 #[derive(Args, Clone, Debug, Default)]
@@ -126,6 +139,7 @@ pub struct Global {
         long = "runtime-endpoint",
         global = true,
         value_name = "ENDPOINT",
+        value_parser = NonEmptyStringValueParser::new(),
         hide_short_help = true
     )]
     pub runtime_endpoint: Option<String>,
@@ -204,7 +218,7 @@ pub struct PrepareStateArgs {
     /// The new owner, as numbers, such as 65532:0
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     pub owner: Owner,
-    /// The directory, which must exist
+    /// The directory, which must exist; one with anything in it must have a database of crisweep
     pub dir: PathBuf,
 }
 
@@ -316,7 +330,7 @@ mod tests {
                 "--since: \"bogus\" is neither a time",
             ),
             ("evidence list --until bogus", "--until: \"bogus\""),
-            ("evidence --limit 0", "--limit: \"0\" is not"),
+            ("evidence --since -1h", "--since: \"-1h\" is neither a time"),
             ("evidence show a/b", "neither a number nor a container's id"),
         ] {
             let Some(Command::Evidence(args)) = parse(line).unwrap().command else {
@@ -369,8 +383,30 @@ mod tests {
                 "targets are containers, sandboxes, logs, images, all",
             ),
             ("gc --assume-finished-after soon", "must be a duration"),
-            ("gc --max-removals many", "--max-removals"),
-            ("gc --max-removals 0", "0 is not in 1.."),
+            (
+                "gc --max-removals many",
+                "'--max-removals <N>': must be a whole number from 1 to 1000000000",
+            ),
+            ("gc --max-removals 0", "must be a whole number from 1"),
+            ("gc --max-removals -1", "must be a whole number from 1"),
+            (
+                "plan --max-dead x",
+                "must be a whole number from -1000000000",
+            ),
+            (
+                "check --exited-containers -1",
+                "must be a whole number from 0",
+            ),
+            (
+                "check --list-limit-ratio -1",
+                "must be a number from 0 to 1",
+            ),
+            (
+                "evidence --limit 0",
+                "must be a whole number from 1 to 1000",
+            ),
+            ("passes --limit x", "must be a whole number from 1 to 1000"),
+            ("simulate f --at -1h", "must be a time such as"),
             ("plan --output xml", "table, json"),
             ("explain", "<ID>"),
             ("explain abc --output xml", "table, json"),

@@ -181,6 +181,9 @@ pub enum Error {
     /// It is a directory or a device.
     #[error("{}: is not a file", .0.display())]
     NotAFile(PathBuf),
+    /// It has bytes that are no UTF-8.
+    #[error("{}: is not text in UTF-8", .0.display())]
+    NotText(PathBuf),
     /// It is larger than any configuration.
     #[error("{}: is larger than {FILE_MAX} bytes", .0.display())]
     TooBig(PathBuf),

@@ -77,9 +77,21 @@ pub enum PodKnowledge {
 }
 
 impl PodKnowledge {
-    /// Says whether the pod is finished or deleted, known or (by the operator's setting) assumed.
+    /// Says whether the pod is finished, known or (by the operator's setting) assumed.
     pub fn is_finished(self) -> bool {
         matches!(self, Self::Terminated | Self::Assumed)
+    }
+
+    /// Returns the word that people read for it; machines read the name in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Terminated => "finished",
+            Self::Assumed => "assumed finished",
+            Self::Deleted => "deleted",
+            Self::Absent => "absent",
+            Self::Unknown => "unknown",
+        }
     }
 }
 

@@ -206,7 +206,7 @@ async fn wrong_method(request: Request) -> Problem {
 async fn no_such_path(request: Request) -> Problem {
     Problem::new(
         StatusCode::NOT_FOUND,
-        format!("no such path: {}", request.uri().path()),
+        format!("{NO_SUCH_PATH}: {}", request.uri().path()),
     )
 }
 
@@ -233,6 +233,9 @@ async fn count(State(service): State<Service>, request: Request, next: Next) -> 
 async fn healthy(State(service): State<Service>) -> Result<Response, Problem> {
     health(service.observer.hangs())
 }
+
+/// How the answer to a path that this service does not have begins.
+pub const NO_SUCH_PATH: &str = "no such path";
 
 /// What `/-/healthy` answers where crisweep itself hangs. Other refusals have the same status.
 pub const HANGS: &str = "no look at the node has ended for minutes, although each call to the runtime has a deadline: \

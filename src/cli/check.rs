@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tokio::time::{Instant, timeout_at};
 
+use super::command::args::whole;
 use crate::app;
 use crate::cli::service::{Question, RemoteArgs, Silence, Site};
 use crate::config::{Overrides, Thresholds};
@@ -46,16 +47,16 @@ pub struct CheckArgs {
 #[derive(Args, Clone, Copy, Debug, PartialEq)]
 pub struct Marks {
     /// Exited containers that are a problem; 0 is off [default: `thresholds.exited_containers`]
-    #[arg(long, hide_short_help = true, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = whole(0_u32..=1_000_000_000), allow_negative_numbers = true)]
     exited_containers: Option<u32>,
     /// Not-ready sandboxes that are a problem; 0 is off [default: `thresholds.not_ready_sandboxes`]
-    #[arg(long, hide_short_help = true, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = whole(0_u32..=1_000_000_000), allow_negative_numbers = true)]
     not_ready_sandboxes: Option<u32>,
     /// Share of its limit at which a list is a problem; 0 is off [default: `thresholds.list_limit_ratio`]
-    #[arg(long, hide_short_help = true, value_name = "RATIO", value_parser = |text: &str| number(text, 1.0))]
+    #[arg(long, hide_short_help = true, value_name = "RATIO", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1.0))]
     list_limit_ratio: Option<f64>,
     /// Use of the image file system that is a problem; 0 is off [default: `thresholds.image_fs_used_percent`]
-    #[arg(long, hide_short_help = true, value_name = "PERCENT", value_parser = |text: &str| number(text, 100.0))]
+    #[arg(long, hide_short_help = true, value_name = "PERCENT", allow_negative_numbers = true, value_parser = |text: &str| number(text, 100.0))]
     image_fs_used_percent: Option<f64>,
 }
 
@@ -216,7 +217,14 @@ async fn without_service(site: Site, marks: &Thresholds, by: Instant, silence: S
     let mut facts = match Box::pin(node::facts(site.config, site.endpoint, by)).await {
         Ok(facts) => facts,
         Err(error) => {
-            tracing::error!(%error, "the runtime cannot be asked");
+            // All places that were tried would be a line of a thousand characters.
+            let error = error.to_string();
+            let error = error.lines().next().unwrap_or_default();
+            let error = error.trim_end_matches("; tried:");
+            tracing::error!(
+                error,
+                "the runtime cannot be asked; crisweep status says more"
+            );
             asked = asked.trim_start_matches("runtime; ");
             Facts {
                 runtime: Runtime::Missing,

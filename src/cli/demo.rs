@@ -27,12 +27,8 @@ const IMAGES_MAX_AGE: Duration = Duration::from_secs(10);
 /// user's, except runtime, pod source, log roots, state, and the waits above.
 ///
 /// # Errors
-/// If a runtime is configured, the socket cannot be made, or an address cannot be listened on.
-pub async fn run(mut config: Config, flag: Option<String>) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        flag.is_none(),
-        "the demo simulates its runtime; leave demo out to use --runtime-endpoint"
-    );
+/// If the socket cannot be made, or an address cannot be listened on.
+pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let directory = temp_dir()?;
     let result = run_in(&directory, &mut config).await;
     if let Err(error) = std::fs::remove_dir_all(&directory) {

@@ -5,6 +5,7 @@ mod text;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;
 
 use super::Output;
@@ -26,7 +27,7 @@ pub struct ExplainArgs {
     ///
     /// The id of a container, sandbox or image, or a pod's UID; or namespace/pod, namespace/pod/container,
     /// namespace/pod/container#attempt, an image's tag, a log's path
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub id: String,
     /// table for people, json for machines (as GET /api/v1/explain/ID)
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Output::Table, hide_possible_values = true)]

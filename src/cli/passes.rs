@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::Output;
+use super::command::args::whole;
 use super::command::text::{outcome_ink, pass_ink, pass_text, table};
 use super::output::{note, print_json, print_on};
 use super::screen::{Ink, Screen, Wide};
@@ -39,10 +41,10 @@ const ASKER_COLUMNS: usize = 16;
 #[command(after_long_help = AFTER_HELP)]
 pub struct PassesArgs {
     /// A pass: its report, and each removal with its reason and result
-    #[arg(value_name = "PASS")]
+    #[arg(value_name = "PASS", value_parser = NonEmptyStringValueParser::new())]
     pub id: Option<String>,
     /// Most rows, up to 1000 [default: 20 passes, 1000 removals]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = whole(1_u32..=1000), allow_negative_numbers = true)]
     pub limit: Option<u32>,
     /// Names and ids.
     #[command(flatten)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::demo;
 use super::service::{Remote, Site};
 use super::{
-    Cli, Command, Ending, PrepareStateArgs, check, command, doctor, explain, help, output, passes,
-    rules, status,
+    Cli, Command, Ending, Global, PrepareStateArgs, check, command, doctor, explain, help, output,
+    passes, rules, status,
 };
 use crate::config::{Config, Overrides};
 use crate::model::escape;
@@ -54,14 +54,12 @@ pub fn run(cli: Cli) -> ExitCode {
 
 async fn run_command(cli: Cli) -> ExitCode {
     let mut overrides = cli.global.overrides();
-    if let Some(code) = run_without_service(&cli, &overrides) {
-        return code;
-    }
-    if let Some(Command::Evidence(args)) = &cli.command
-        && let Err(error) = args.check()
-    {
+    if let Err(error) = check_arguments(&cli) {
         print_error(&error);
         return ExitCode::from(EXIT_USAGE);
+    }
+    if let Some(code) = run_without_service(&cli, &overrides) {
+        return code;
     }
     if let Some(Command::Check(args)) = cli.command {
         overrides
@@ -107,17 +105,45 @@ async fn run_command(cli: Cli) -> ExitCode {
     }
 }
 
+/// Checks what only several arguments together show.
+///
+/// # Errors
+/// Names the wrong ones.
+fn check_arguments(cli: &Cli) -> Result<(), String> {
+    let Global {
+        remote,
+        runtime_endpoint,
+        ..
+    } = &cli.global;
+    let asks = cli.command.as_ref().is_some_and(asks_a_service);
+    if remote.is_given() && !asks {
+        return Err(
+            "--service.url, its token and CA are for commands that ask a service, and this one asks none".to_owned(),
+        );
+    }
+    let names_runtime = runtime_endpoint.is_some();
+    match &cli.command {
+        Some(Command::Evidence(args)) => args.check(),
+        Some(Command::Plan(args)) if args.save && names_runtime => Err(
+            "--save: the service keeps the saved plans: leave out --runtime-endpoint".to_owned(),
+        ),
+        Some(Command::Gc(args)) if args.plan.is_some() && names_runtime => Err(
+            "--plan: the service keeps the saved plans: leave out --runtime-endpoint".to_owned(),
+        ),
+        #[cfg(feature = "demo")]
+        Some(Command::Demo) if names_runtime => Err(
+            "the demo simulates its runtime; leave demo out to use --runtime-endpoint".to_owned(),
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// Returns the service that flags or environment name, for commands that ask one.
 ///
 /// # Errors
 /// If it is named in a way that cannot be used.
 async fn remote(cli: &Cli) -> anyhow::Result<Option<Remote>> {
     if !cli.command.as_ref().is_some_and(asks_a_service) {
-        let named = cli.global.remote.service_url.is_some();
-        anyhow::ensure!(
-            !named,
-            "--service.url is for commands that ask a service, and this one asks none"
-        );
         return Ok(None);
     }
     let remote = cli.global.remote.remote().await?;
@@ -138,7 +164,7 @@ async fn run_on(
             .await
             .map(|()| true),
         #[cfg(feature = "demo")]
-        Some(Command::Demo) => demo::run(site.config, site.endpoint).await.map(|()| true),
+        Some(Command::Demo) => demo::run(site.config).await.map(|()| true),
         Some(Command::Status(args)) => status::run(site, args).await,
         Some(Command::Plan(args)) => command::plan::run(site, args).await,
         Some(Command::Gc(args)) => return command::gc::run(site, args).await,
@@ -285,7 +311,8 @@ fn prepare_state(args: &PrepareStateArgs) -> ExitCode {
     let dir = args.dir.display();
     match state::give(&args.dir, args.owner) {
         Ok(files) => {
-            let text = format!("{dir} and {files} files in it belong to {uid}:{gid}");
+            let s = if files == 1 { "" } else { "s" };
+            let text = format!("{dir} and {files} file{s} in it belong to {uid}:{gid}");
             printed(output::print(&text))
         }
         Err(error) => {

@@ -3,7 +3,9 @@
 
 mod remote;
 mod way;
+mod words;
 
+use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,9 +16,11 @@ use tokio::time::{Instant, timeout_at};
 
 use super::output::note;
 use crate::config::Config;
-use crate::http::HANGS;
+use crate::http::{HANGS, NO_SUCH_PATH};
 pub use remote::{Remote, RemoteArgs};
 use way::{Way, ways};
+pub(super) use words::NOT_UNDERSTOOD;
+use words::{cause, own_words, said};
 
 /// How the commands name themselves.
 const USER_AGENT: &str = concat!("crisweep-command/", env!("CARGO_PKG_VERSION"));
@@ -78,6 +82,15 @@ impl Found<'_> {
         format!("the service at {}", self.way)
     }
 
+    /// Returns its own words about a question that it cannot answer. Where they are no words of crisweep, or it does not
+    /// know the question, they alone would not be understood.
+    fn refused(&self, status: StatusCode, body: &[u8]) -> String {
+        match own_words(body) {
+            Some(words) if !words.starts_with(NO_SUCH_PATH) => words,
+            _ => self.refusal(status, body),
+        }
+    }
+
     /// Returns why it refused, with its own words and what to do about it.
     pub(super) fn refusal(&self, status: StatusCode, body: &[u8]) -> String {
         let said = said(body);
@@ -89,6 +102,7 @@ impl Found<'_> {
             (401 | 403, Way::Unix(_) | Way::Tcp { .. }) => {
                 "; name it with --service.url, and its credential with --service.token-file"
             }
+            (404, _) if said.starts_with(NO_SUCH_PATH) => "; is it older than this command?",
             _ => "",
         };
         format!("{} answers {status}: {said}{hint}", self.at())
@@ -99,6 +113,8 @@ impl Found<'_> {
 pub(super) struct Question {
     ways: Vec<Way>,
     is_remote: bool,
+    /// Whether it was said that the service answers.
+    said: Once,
     /// When a probe that was sent now must be answered: a service that works answers at once.
     patience: Duration,
     by: Instant,
@@ -136,6 +152,7 @@ impl Question {
         Self {
             ways,
             is_remote: site.remote.is_some(),
+            said: Once::new(),
             patience: limit / 4,
             by,
             answer_max_bytes: ANSWER_MAX_BYTES,
@@ -160,7 +177,7 @@ impl Question {
         Ok(match self.bytes(path).await? {
             Ok(body) => {
                 let value = serde_json::from_slice(&body);
-                Ok(value.context("the service's answer is not understood")?)
+                Ok(value.context(NOT_UNDERSTOOD)?)
             }
             Err(why) => Err(why),
         })
@@ -181,13 +198,14 @@ impl Question {
         };
         match status {
             StatusCode::OK => {
-                note(&format!("the running service answers ({})", found.way));
+                let words = format!("the running service answers ({})", found.way);
+                self.said.call_once(|| note(&words));
                 Ok(Ok(body))
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 self.instead(found.refusal(status, &body))
             }
-            _ => anyhow::bail!("{}", said(&body)),
+            _ => anyhow::bail!("{}", found.refused(status, &body)),
         }
     }
 
@@ -333,43 +351,3 @@ async fn answer(
         Err(_elapsed) => Err(failure(Silence::NoAnswer, None, way)),
     }
 }
-
-/// The last cause says most, and the URL is named already.
-fn cause(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut last: &(dyn std::error::Error + 'static) = &error;
-    loop {
-        if is_plain_http(last) {
-            return "what listens there speaks no TLS; ask it by http://".to_owned();
-        }
-        match last.source() {
-            Some(source) => last = source,
-            None => return last.to_string(),
-        }
-    }
-}
-
-/// Says whether the answer to a TLS greeting was no TLS.
-fn is_plain_http(mut error: &(dyn std::error::Error + 'static)) -> bool {
-    // `source` of an IO error skips what it holds, which may be another one.
-    while let Some(inner) = error.downcast_ref().and_then(std::io::Error::get_ref) {
-        error = inner;
-    }
-    let wrong = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
-    error.downcast_ref() == Some(&wrong)
-}
-
-/// Returns the service's own words of a refusal.
-pub(super) fn said(body: &[u8]) -> String {
-    let error: Option<Value> = serde_json::from_slice(body).ok();
-    let error = error.as_ref().and_then(|error| error["error"].as_str());
-    let text = error.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
-    let text = text.trim();
-    if text.is_empty() {
-        return "without a reason".to_owned();
-    }
-    text.chars().take(SAID_MAX_CHARS).collect()
-}
-
-/// The longest text that a service may put into an error.
-const SAID_MAX_CHARS: usize = 1_000;

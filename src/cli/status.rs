@@ -5,6 +5,7 @@ mod text;
 
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use super::check;
 use super::command::looked;
 use super::output::{note, print_json, print_on};
 use super::screen::Screen;
-use super::service::{Question, Site};
+use super::service::{NOT_UNDERSTOOD, Question, Site};
 use crate::http;
 
 /// How long the service may take: a look at the node takes it up to 3 s.
@@ -60,7 +61,8 @@ pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<bool> {
     if args.output == Output::Json {
         return print_json(&status).map(|()| true);
     }
-    let judged = check::judged(status.clone(), &site.config.thresholds, by)?;
+    let judged =
+        check::judged(status.clone(), &site.config.thresholds, by).context(NOT_UNDERSTOOD)?;
     let screen = Screen::of_stdout(super::screen::Wide::default());
     let text = text::of(&status, &judged, &screen);
     print_on(&screen, &text, text::ink).map(|()| true)

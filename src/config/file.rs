@@ -1,6 +1,6 @@
 //! Reads the configuration file into a tree.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use ::config::{ConfigError, File, FileFormat, Source};
@@ -71,7 +71,13 @@ fn read_text(path: &Path) -> Result<String, Error> {
     let read = file
         .take(FILE_MAX + 1)
         .read_to_string(&mut text)
-        .map_err(failed)?;
+        .map_err(|error| {
+            if error.kind() == ErrorKind::InvalidData {
+                Error::NotText(path.to_owned())
+            } else {
+                failed(error)
+            }
+        })?;
     if read as u64 > FILE_MAX {
         Err(Error::TooBig(path.to_owned()))
     } else {

@@ -322,6 +322,16 @@ fn toml_reads_as_yaml_does() {
 }
 
 #[test]
+fn a_file_that_is_no_text_is_called_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("c.yaml");
+    std::fs::write(&path, b"mode: \xff\n").unwrap();
+    let error = Config::load(Some(&path), std::iter::empty(), &Overrides::default()).unwrap_err();
+    let error = error.to_string();
+    assert!(error.ends_with("c.yaml: is not text in UTF-8"), "{error}");
+}
+
+#[test]
 fn unusable_files_have_distinct_errors() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("d.yaml")).unwrap();

@@ -99,8 +99,9 @@ pub enum DiscoverError {
     /// Nothing is configured, and no known socket answers.
     #[error(
         "no container runtime found; tried:{}\n\
-         name one with --runtime-endpoint unix:///path, or try `crisweep demo`, which needs none",
-        lines(.tried)
+         name one with --runtime-endpoint unix:///path{}",
+        lines(.tried),
+        if cfg!(feature = "demo") { ", or try crisweep demo, which needs none" } else { "" }
     )]
     NothingFound {
         /// Each place, with its problem.

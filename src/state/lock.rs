@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
 /// The file's name.
-const NAME: &str = "lock";
+pub(super) const NAME: &str = "lock";
 /// Size of the file's only line; overwritten in place, so that it needs space only once.
 const LINE_BYTES: usize = 256;
 

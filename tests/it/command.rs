@@ -9,5 +9,6 @@ mod service;
 mod simulate;
 mod status;
 mod stop;
+mod strange_service;
 mod two_steps;
 mod usage;

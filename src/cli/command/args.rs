@@ -1,9 +1,13 @@
 //! Arguments of `plan` and `gc`, as values.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use super::text::Rows;
 use crate::cli::Output;
@@ -63,12 +67,12 @@ pub struct GcArgs {
     /// Remove at most this many
     ///
     /// From 1, and never more than `gc.max_removals`
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole(1_u64..=1_000_000_000), allow_negative_numbers = true)]
     pub max_removals: Option<u64>,
     /// Have the running service carry out a saved plan
     ///
     /// It removes only what this plan and a new one both remove
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub plan: Option<String>,
     /// Run although passes are held
     ///
@@ -99,6 +103,7 @@ pub struct PassArgs {
     #[arg(
         long,
         value_name = "N",
+        value_parser = whole(-1_000_000_000_i64..=1_000_000_000),
         allow_negative_numbers = true,
         hide_short_help = true
     )]
@@ -130,6 +135,22 @@ impl PassArgs {
             .flat_map(|Targets(targets)| targets)
             .copied()
             .collect()
+    }
+}
+
+/// Returns what reads a whole number within bounds.
+pub(in crate::cli) fn whole<T>(
+    bounds: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
+where
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| bounds.contains(number));
+        number.ok_or_else(|| {
+            let (least, most) = bounds.clone().into_inner();
+            format!("must be a whole number from {least} to {most}")
+        })
     }
 }
 

@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::args::whole;
 use super::service::joined;
 use super::text::table;
 use crate::cli::Output;
@@ -24,9 +26,10 @@ use crate::state::{EvidenceFilter, EvidenceFound, read_evidence, read_evidence_o
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer: a page of rows with long messages.
 const ANSWER_MAX: usize = 32 << 20;
-/// Columns left for a pod and a container, of 80.
-const POD_COLUMNS: usize = 24;
-const CONTAINER_COLUMNS: usize = 13;
+/// Columns left for a pod, a container and how it ended, of 80.
+const POD_COLUMNS: usize = 19;
+const CONTAINER_COLUMNS: usize = 11;
+const ENDING_COLUMNS: usize = 20;
 
 /// Arguments of `evidence`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -63,16 +66,21 @@ struct ListArgs {
     #[arg(long, hide_short_help = true)]
     container: Option<String>,
     /// With this exit code
-    #[arg(long, allow_negative_numbers = true, hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = whole(i32::MIN..=i32::MAX), allow_negative_numbers = true, hide_short_help = true)]
     exit_code: Option<i32>,
     /// Kept since a time, or a duration before now such as 2h
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
     /// Kept before then
-    #[arg(long, value_name = "TIME", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        hide_short_help = true
+    )]
     until: Option<String>,
     /// At most this many, up to 1000 [default: 100]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole(1_u32..=1000), allow_negative_numbers = true)]
     limit: Option<u32>,
     /// Names.
     #[command(flatten)]
@@ -85,6 +93,7 @@ struct ListArgs {
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 struct ShowArgs {
     /// Its number, or the container's id or at least 6 characters of it
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     id: String,
     /// Only the log's bytes, as its file had them
     #[arg(long, conflicts_with = "output")]
@@ -194,7 +203,7 @@ async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
         Output::Table => {
             let screen = Screen::of_stdout(args.wide);
             print_on(&screen, &rows(&listed, now, &screen), |line| {
-                line.trim_start().starts_with("no. ").then_some(Ink::Head)
+                line.trim_start().starts_with("NO. ").then_some(Ink::Head)
             })
         }
     }
@@ -253,24 +262,28 @@ fn rows(listed: &Listed, now: Timestamp, screen: &Screen) -> String {
     if listed.evidence.is_empty() {
         return "nothing was kept that matches\n".to_owned();
     }
-    let mut table = table(&["no.", "kept", "pod", "container", "how it ended", "log"]);
+    let mut table = table(&["NO.", "KEPT", "POD", "CONTAINER", "HOW IT ENDED", "LOG"]);
+    // A wider or narrower terminal changes the pod's name most.
+    let (wider, narrower) = (
+        screen.columns.saturating_sub(80),
+        80_usize.saturating_sub(screen.columns),
+    );
+    let room = |at_80: usize, share: usize| at_80 + wider / share - narrower / share;
     for it in &listed.evidence {
         let pod = it
             .pod
             .as_ref()
             .map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
-        let name = |name: &str, at_80| {
-            screen.name(&escape::line(name), screen.name_columns(at_80, usize::MAX))
-        };
+        let name = |name: &str, columns| screen.name(&escape::line(name), columns);
         let row = [
             it.number.to_string(),
             format!("{} ago", short_duration(now.duration_since(it.kept_at))),
-            name(&pod, POD_COLUMNS),
+            name(&pod, room(POD_COLUMNS, 2)),
             name(
                 &format!("{}#{}", it.container, it.attempt),
-                CONTAINER_COLUMNS,
+                room(CONTAINER_COLUMNS, 4),
             ),
-            it.ending.clone(),
+            name(&it.ending, room(ENDING_COLUMNS, 4)),
             short_size(it.log.bytes),
         ];
         table.add_row(row.map(|text| escape::line(&text).into_owned()));
@@ -279,7 +292,7 @@ fn rows(listed: &Listed, now: Timestamp, screen: &Screen) -> String {
         Some(_) => "\nthere is more; --limit or a filter shows it\n",
         None => "",
     };
-    format!("{table}\n{more}")
+    format!("{}\n{more}", table.trim_fmt())
 }
 
 /// One piece of evidence as a page: what is known, then what the container wrote last.

@@ -41,10 +41,6 @@ const DRAW_EVERY: Duration = Duration::from_secs(1);
 /// If the runtime is not found or does not answer, or another crisweep works on the node.
 pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
     if site.endpoint.is_some() {
-        anyhow::ensure!(
-            args.plan.is_none(),
-            "the service keeps the saved plans: leave out --runtime-endpoint"
-        );
         note(&format!(
             "{RUNTIME_NAMED}: this command runs the pass itself"
         ));
@@ -67,7 +63,7 @@ pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
         let why = args
             .plan
             .as_ref()
-            .map_or("", |_| "; it keeps the saved plans");
+            .map_or("", |_| "; the service keeps the saved plans");
         anyhow::bail!("{}{why}", failure.words);
     }
     note(&format!(

@@ -12,7 +12,7 @@ use super::{looked, service};
 use crate::cli::Output;
 use crate::cli::output::{note, print, print_json, print_on};
 use crate::cli::screen::Screen;
-use crate::cli::service::{Question, RUNTIME_NAMED, Site};
+use crate::cli::service::{NOT_UNDERSTOOD, Question, RUNTIME_NAMED, Site};
 use crate::gc;
 use crate::model::escape;
 
@@ -39,8 +39,7 @@ pub async fn run(site: Site, args: PlanArgs) -> anyhow::Result<bool> {
                 let plan = String::from_utf8_lossy(&plan);
                 print(&escape::json(&plan))?;
             } else {
-                let shown: Shown = serde_json::from_slice(&plan)
-                    .context("the service's answer is not understood")?;
+                let shown: Shown = serde_json::from_slice(&plan).context(NOT_UNDERSTOOD)?;
                 show(&shown.with_status(&status), &args)?;
             }
         }
@@ -102,8 +101,7 @@ fn show(plan: &Shown, args: &PlanArgs) -> anyhow::Result<()> {
 /// Has the service save its plan, and says how to have it carried out.
 async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<bool> {
     let text = service::save(site, args).await?;
-    let saved: service::Saved =
-        serde_json::from_str(&text).context("the service's answer is not a plan")?;
+    let saved: service::Saved = serde_json::from_str(&text).context(NOT_UNDERSTOOD)?;
     let apply = format!(
         "saved until {} as {}; what it lacks stays. To carry it out:\n  crisweep gc --plan {}",
         saved.expires_at,

@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::args::{GcArgs, PassArgs};
 use super::interrupts::Interrupts;
 use super::progress::Progress;
-use crate::cli::service::{Found, Question, Site};
+use crate::cli::service::{Found, NOT_UNDERSTOOD, Question, Site};
 use crate::gc::Summary;
 use crate::http::ADMISSION;
 use crate::model::{AlertResult, Pass, Target, escape};
@@ -100,8 +100,8 @@ pub(super) async fn gc(found: &Found<'_>, args: &GcArgs) -> anyhow::Result<Optio
     let response = response.with_context(at)?.with_context(at)?;
     let mut response = accepted(found, response).await?;
     let header = |name: &str| response.headers().get(name)?.to_str().ok();
-    let path = header(LOCATION.as_str()).context("the service names no pass")?;
-    anyhow::ensure!(path.starts_with('/'), "the service names no pass");
+    let path = header(LOCATION.as_str()).filter(|path| path.starts_with('/'));
+    let path = path.with_context(|| format!("{} does not say which pass it runs", at()))?;
     let path = path.to_owned();
     let is_merged = header(ADMISSION) == Some(AlertResult::Merged.label());
     let mut watched = Watched {
@@ -168,7 +168,7 @@ async fn read(found: &Found<'_>, path: &str) -> anyhow::Result<Pass> {
     let answer = request.timeout(ANSWER_TIMEOUT).send().await;
     let answer = answer.with_context(|| found.at())?;
     let text = accepted(found, answer).await?.text().await?;
-    serde_json::from_str(&text).context("the service's answer is not a pass")
+    serde_json::from_str(&text).context(NOT_UNDERSTOOD)
 }
 
 impl Watched<'_> {

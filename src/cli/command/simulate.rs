@@ -45,7 +45,7 @@ pub struct SimulateArgs {
     /// Plan for a later time, such as +1h
     ///
     /// Or 2026-01-02T15:00:00Z. Every age grows; what is known stays as it was
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
     pub at: Option<Moment>,
     /// What and how to show.
     #[command(flatten)]
@@ -150,8 +150,16 @@ fn policy(path: &Path) -> anyhow::Result<Policy> {
     ];
     let of_a_pod = of_a_pod.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let config = Config::load(Some(path), of_a_pod.into_iter(), &Overrides::default());
-    let named =
-        |error: config::Error| anyhow::Error::new(error).context(path.display().to_string());
+    let named = |error: config::Error| {
+        // The others name the file.
+        let names_keys = matches!(error, config::Error::Invalid(_));
+        let error = anyhow::Error::new(error);
+        if names_keys {
+            error.context(path.display().to_string())
+        } else {
+            error
+        }
+    };
     Ok(config.map_err(named)?.policy)
 }
 

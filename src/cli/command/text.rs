@@ -172,8 +172,7 @@ impl<'a> Row<'a> {
                 Target::Containers | Target::Sandboxes => "not of the kubelet".to_owned(),
             };
         };
-        let state = serde_json::to_string(&self.subject.pod_state).unwrap_or_default();
-        let state = state.trim_matches('"');
+        let state = self.subject.pod_state.word();
         let name = format!("{}/{}", pod.namespace, pod.name);
         let room = screen.columns.saturating_sub(state.len() + 3);
         let name = screen.name(&escape::line(&name), room);

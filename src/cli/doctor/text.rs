@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cli::command::text::{clipped, table, wrapped_at};
+use crate::cli::service::NOT_UNDERSTOOD;
 use crate::model::escape;
 
 /// Where the text of each finding begins.
@@ -71,7 +72,7 @@ struct ShownOwner {
 
 /// Formats an answer of `GET /api/v1/doctor`.
 pub(super) fn of(report: Value, window: Window) -> anyhow::Result<String> {
-    let shown: Shown = serde_json::from_value(report).context("the answer is no report")?;
+    let shown: Shown = serde_json::from_value(report).context(NOT_UNDERSTOOD)?;
     let mut lines = wrapped(&shown.summary, window.columns, LINES_MAX);
     let owners = owners(&shown.top.owners, window);
     // A line for what is left out, and the prompt's.

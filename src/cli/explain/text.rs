@@ -1,13 +1,15 @@
-//! An explanation as text that fits one screen of a terminal with 24 lines of 100 columns.
+//! An explanation as text that fits the terminal: one screen, where it has 24 lines of 100 columns.
 
 use anyhow::Context;
 use serde_json::Value;
 
 use crate::cli::command::text::{clipped, titled, wrapped_at};
+use crate::cli::screen::terminal_columns;
+use crate::cli::service::NOT_UNDERSTOOD;
 use crate::gc::explain::shown::{Shown, ShownRule};
 use crate::model::{escape, short_duration};
 
-/// Columns of the terminal.
+/// Columns of a line, where the terminal has no fewer.
 const COLUMNS: usize = 100;
 /// Where the text of each part begins.
 const INDENT: usize = 9;
@@ -22,98 +24,109 @@ const OBJECTS: usize = 15;
 
 /// Formats an answer of `GET /api/v1/explain/ID`.
 pub(super) fn of(answer: Value) -> anyhow::Result<String> {
-    let shown: Shown = serde_json::from_value(answer).context("the answer is no explanation")?;
+    let shown: Shown = serde_json::from_value(answer).context(NOT_UNDERSTOOD)?;
+    anyhow::ensure!(!shown.kind.is_empty(), NOT_UNDERSTOOD);
+    let columns = terminal_columns(std::io::stdout()).map_or(COLUMNS, |it| it.min(COLUMNS));
     Ok(if shown.kind == "pod" {
-        pod(&shown)
+        pod(&shown, columns)
     } else {
-        object(&shown)
+        object(&shown, columns)
     })
 }
 
-fn object(shown: &Shown) -> String {
+fn object(shown: &Shown, columns: usize) -> String {
     let judged = &shown.judged;
-    let mut text = format!("{}\n\n", escape::line(&judged.title));
+    let mut page = Page {
+        text: format!("{}\n\n", escape::line(&judged.title)),
+        columns,
+    };
     let reason = format!("{} ({}): {}", judged.said(), judged.reason, judged.detail);
-    part(&mut text, "Verdict", &reason);
+    page.part("Verdict", &reason);
     if let Some(failed) = &shown.quarantine {
         let left = short_duration(failed.next_try.duration_since(shown.taken_at));
         let words = format!(
             "{} failures ({}), next try in {left}: {}",
             failed.failures, failed.class, failed.error
         );
-        part(&mut text, "Failed", &words);
+        page.part("Failed", &words);
     }
     if let Some(since) = &shown.since {
         let ago = short_duration(shown.taken_at.duration_since(since.at));
         let at = since.at.strftime("%Y-%m-%d %H:%M:%S UTC");
         let words = format!("{at} ({ago} ago): {}", since.what);
-        part(&mut text, "Since", &words);
+        page.part("Since", &words);
     }
-    holders(&mut text, shown);
+    page.holders(shown);
     for (number, change) in shown.would_change.iter().enumerate() {
         if number == 0 {
-            part(&mut text, "Change", &change.what);
+            page.part("Change", &change.what);
         } else {
-            part(&mut text, "", &format!("or {}", change.what));
+            page.part("", &format!("or {}", change.what));
         }
     }
-    rules(&mut text, &shown.rules);
-    text
+    page.rules(&shown.rules);
+    page.text
 }
 
-/// Writes a part of the answer: its title, and its text from the same column on.
-fn part(text: &mut String, title: &str, words: &str) {
-    let words = clipped(&escape::line(words), PART_MAX);
-    text.push_str(&titled(COLUMNS, title, &words, INDENT));
+/// An answer as it is written.
+struct Page {
+    text: String,
+    columns: usize,
 }
 
-fn holders(text: &mut String, shown: &Shown) {
-    let mut title = "Held by";
-    let (held_by, more) = shown.holders(HOLDERS);
-    for holder in held_by {
-        let words = match &holder.reason {
-            Some(reason) => {
-                let said = holder.said().unwrap_or("stays");
-                format!("{}, {said} ({reason}): {}", holder.name, holder.detail)
-            }
-            None => holder.detail.clone(),
-        };
-        part(text, title, &words);
-        title = "";
+impl Page {
+    /// Writes a part of the answer: its title, and its text from the same column on.
+    fn part(&mut self, title: &str, words: &str) {
+        let words = clipped(&escape::line(words), PART_MAX);
+        self.text
+            .push_str(&titled(self.columns, title, &words, INDENT));
     }
-    if more > 0 {
-        part(
-            text,
-            "",
-            &format!("and {more} more (--output json lists them)"),
-        );
+
+    fn holders(&mut self, shown: &Shown) {
+        let mut title = "Held by";
+        let (held_by, more) = shown.holders(HOLDERS);
+        for holder in held_by {
+            let words = match &holder.reason {
+                Some(reason) => {
+                    let said = holder.said().unwrap_or("stays");
+                    format!("{}, {said} ({reason}): {}", holder.name, holder.detail)
+                }
+                None => holder.detail.clone(),
+            };
+            self.part(title, &words);
+            title = "";
+        }
+        if more > 0 {
+            self.part("", &format!("and {more} more (--output json lists them)"));
+        }
+        // The chain of the first one ends here.
+        if let Some(words) = held_by.first().and_then(|holder| holder.pod_words()) {
+            self.part("", words);
+        }
     }
-    // The chain of the first one ends here.
-    if let Some(words) = held_by.first().and_then(|holder| holder.pod_words()) {
-        part(text, "", words);
+
+    fn rules(&mut self, rules: &[ShownRule]) {
+        let mut title = "Rules";
+        let asked = rules.iter().filter(|rule| rule.said != "not-reached");
+        for rule in asked {
+            let mark = if rule.decides { '*' } else { ' ' };
+            let inputs = clipped(&escape::line(&rule.inputs), PART_MAX);
+            let name = format!("{title:<INDENT$}{mark} {:<18}{}", rule.rule, rule.said);
+            self.text
+                .push_str(&titled(self.columns, &name, &inputs, INPUTS));
+            title = "";
+        }
+        let rest = rules.iter().filter(|rule| rule.said == "not-reached");
+        let rest: Vec<&str> = rest.map(|rule| rule.rule.as_str()).collect();
+        if !rest.is_empty() {
+            self.part(title, &format!("not reached: {}", rest.join(", ")));
+        }
     }
 }
 
-fn rules(text: &mut String, rules: &[ShownRule]) {
-    let mut title = "Rules";
-    let asked = rules.iter().filter(|rule| rule.said != "not-reached");
-    for rule in asked {
-        let mark = if rule.decides { '*' } else { ' ' };
-        let inputs = clipped(&escape::line(&rule.inputs), PART_MAX);
-        let name = format!("{title:<INDENT$}{mark} {:<18}{}", rule.rule, rule.said);
-        text.push_str(&titled(COLUMNS, &name, &inputs, INPUTS));
-        title = "";
-    }
-    let rest = rules.iter().filter(|rule| rule.said == "not-reached");
-    let rest: Vec<&str> = rest.map(|rule| rule.rule.as_str()).collect();
-    if !rest.is_empty() {
-        part(text, title, &format!("not reached: {}", rest.join(", ")));
-    }
-}
-
-fn pod(shown: &Shown) -> String {
+fn pod(shown: &Shown, columns: usize) -> String {
     let facts = shown.pod.as_ref().map_or("", |pod| &pod.words);
-    let mut text = wrapped_at(COLUMNS, &escape::line(facts), 0);
+    let mut text = wrapped_at(columns, &escape::line(facts), 0);
     text.push('\n');
     let stays = shown.objects.iter().filter(|it| it.said() == "stays");
     let kept = stays.count();

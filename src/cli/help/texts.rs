@@ -11,6 +11,7 @@ Examples:
   crisweep serve --web.listen-address :20950 --log.format json
 ";
 
+#[cfg(feature = "demo")]
 pub(in crate::cli) const DEMO: &str = "\
 Exit codes:
   0  stopped by a signal
@@ -80,7 +81,7 @@ Examples:
 pub(in crate::cli) const PREPARE_STATE: &str = "\
 Exit codes:
   0  the directory and its files have the owner
-  1  they cannot be given to it
+  1  they cannot be given to it, or it is a directory of others
   2  wrong arguments
 
 Examples:

@@ -12,6 +12,7 @@ use super::builder;
 use crate::cli::output::note;
 use crate::outgoing::tls::{Trust, client_config};
 use crate::outgoing::{self, TlsConfig, is_secure_url};
+use crate::runtime::SOCKET_PATH_BYTES_MAX;
 use crate::system::blocking::BlockingPool;
 use crate::telemetry;
 
@@ -83,6 +84,13 @@ impl RemoteArgs {
         let ca = || variable("CRISWEEP_CA_FILE").map(PathBuf::from);
         self.service_ca_file = self.service_ca_file.or_else(ca);
         (self, variable("CRISWEEP_TOKEN"))
+    }
+
+    /// Says whether one of the flags is there.
+    pub(in crate::cli) fn is_given(&self) -> bool {
+        self.service_url.is_some()
+            || self.service_token_file.is_some()
+            || self.service_ca_file.is_some()
     }
 
     /// Says whether the flags or the environment name a service.
@@ -159,6 +167,10 @@ fn over_unix(path: &str, token: Option<&str>) -> anyhow::Result<Remote> {
         path.starts_with('/'),
         "--service.url: unix:PATH needs an absolute path, such as unix:/run/crisweep/crisweep.sock"
     );
+    anyhow::ensure!(
+        path.len() <= SOCKET_PATH_BYTES_MAX,
+        "--service.url: the path of a unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes"
+    );
     let client = builder().default_headers(headers(token)?).unix_socket(path);
     Ok(Remote {
         shown: format!("unix:{path}"),
@@ -176,6 +188,8 @@ async fn over_tcp(
 ) -> anyhow::Result<Remote> {
     let url = Url::parse(text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    // Paths are put behind it.
+    let url = url.filter(|url| url.query().is_none() && url.fragment().is_none());
     let Some(url) = url else {
         anyhow::bail!(
             "--service.url must be http://HOST:PORT, https://HOST:PORT or unix:PATH, such as http://127.0.0.1:20950"

@@ -22,9 +22,8 @@ pub(super) enum Hit<'a> {
 pub enum NotFound {
     /// No id and no name is like it.
     #[error(
-        "nothing on this node has the id \"{0}\" (a container, a sandbox, an image or a pod UID; its first \
-         {PREFIX_MIN} characters are enough; a log by its whole path or file name), nor that name (namespace/pod, \
-         namespace/pod/container, an image's tag or digest)"
+        "nothing on this node has the id or name \"{0}\": give at least {PREFIX_MIN} characters of an id, a pod's UID, \
+         namespace/pod, namespace/pod/container, an image's tag or digest, or a log's path"
     )]
     Nothing(String),
     /// Several are like it.

@@ -229,7 +229,7 @@ impl<'a> Explainer<'a> {
             "pod {}/{} is {}: {known}{}{}{over}",
             facts.namespace,
             facts.name,
-            super::inputs::state_words(facts.state),
+            facts.state.word(),
             since("its sandbox ready", facts.ready_since),
             since("absent", facts.absent_since),
         )

@@ -49,7 +49,7 @@ impl Explainer<'_> {
             Rule::KeepFirst => format!(
                 "policy.containers.keep_first {}, pod {}",
                 rules.keep_first,
-                state_words(self.state_of(container.pod.as_deref()))
+                self.state_of(container.pod.as_deref()).word()
             ),
             Rule::MaxPerContainer => format!(
                 "{}, policy.containers.max_per_container {}",
@@ -190,7 +190,7 @@ impl Explainer<'_> {
                 coverage(self.snapshot.seen.sandboxes)
             ),
             Rule::PodExists | Rule::PodUnknown | Rule::PodDeleted => {
-                format!("pod {}", state_words(subject.pod_state))
+                format!("pod {}", subject.pod_state.word())
             }
             Rule::Settle => self.settle_words_of(pod, subject.pod_state),
             Rule::Grace => {
@@ -290,7 +290,7 @@ impl Explainer<'_> {
     fn deletion_words(&self, pod: Option<&PodRef>, is_newest: bool) -> String {
         let state = self.state_of(pod);
         if state != PodKnowledge::Deleted || !is_newest {
-            return format!("pod {}", state_words(state));
+            return format!("pod {}", state.word());
         }
         format!("pod deleted, newest yes, {}", self.quiet_words(pod))
     }
@@ -302,7 +302,7 @@ impl Explainer<'_> {
         let state = self.state_of(pod);
         match (is_newest, state.is_finished()) {
             (true, true) => format!("; {}", self.quiet_words(pod)),
-            (true, false) => format!("; newest of a pod that is {}", state_words(state)),
+            (true, false) => format!("; newest of a pod that is {}", state.word()),
             (false, _) => String::new(),
         }
     }
@@ -327,11 +327,11 @@ impl Explainer<'_> {
             format!(" for {}", self.age_words(since))
         });
         let settle = span(self.policy.pods.settle);
-        format!("pod {}{absent}, pods.settle {settle}", state_words(state))
+        format!("pod {}{absent}, pods.settle {settle}", state.word())
     }
 
     fn newest_words(&self, pod: Option<&PodRef>, is_newest: bool) -> String {
-        let state = state_words(self.state_of(pod));
+        let state = self.state_of(pod).word();
         let rebooted = if is_rebooted(self.snapshot) {
             ", the machine has just started"
         } else {
@@ -362,18 +362,6 @@ impl Explainer<'_> {
 
 fn uid_words(pod: Option<&PodRef>) -> String {
     format!("made by the kubelet {}", yes(pod.is_some()))
-}
-
-/// Writes a pod state as the API does.
-pub(super) fn state_words(state: PodKnowledge) -> &'static str {
-    match state {
-        PodKnowledge::Active => "active",
-        PodKnowledge::Terminated => "terminated",
-        PodKnowledge::Assumed => "assumed finished",
-        PodKnowledge::Deleted => "deleted",
-        PodKnowledge::Absent => "absent",
-        PodKnowledge::Unknown => "unknown",
-    }
 }
 
 fn coverage(seen: Coverage) -> &'static str {

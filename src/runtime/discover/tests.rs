@@ -215,7 +215,7 @@ async fn nothing_found_lists_each_place_and_its_problem() {
         );
     }
     assert!(
-        text.ends_with("or try `crisweep demo`, which needs none"),
+        text.ends_with("or try crisweep demo, which needs none"),
         "{text}"
     );
 }

@@ -113,7 +113,7 @@ async fn what_is_unknown_or_ambiguous_fails_with_the_candidates() {
     assert!(output.stdout.is_empty());
     let said = text(&output.stderr);
     assert!(
-        said.contains("nothing on this node has the id \"no-such-thing\""),
+        said.contains("nothing on this node has the id or name \"no-such-thing\""),
         "{said}"
     );
     let output = node.run(&["explain", "shop/waits/app"]).await;

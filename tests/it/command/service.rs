@@ -289,6 +289,20 @@ async fn a_service_that_is_down_and_a_url_that_is_none_are_named() {
             "only one can be asked",
         ),
         (&["serve", &url], "asks none"),
+        (&["config", &url], "asks none"),
+        (&["rules", "--token-file=/x"], "asks none"),
+        (
+            &["plan", "--url=http://node-1:20950/?a=1"],
+            "http://HOST:PORT",
+        ),
+        (
+            &["plan", "--save", "--runtime-endpoint=/x"],
+            "leave out --runtime-endpoint",
+        ),
+        (
+            &["gc", "--plan=x", "--runtime-endpoint=/x"],
+            "leave out --runtime-endpoint",
+        ),
     ] {
         let output = run(args).await;
         let said = text(&output.stderr);

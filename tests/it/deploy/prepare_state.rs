@@ -54,22 +54,22 @@ async fn root_with_one_capability_gives_the_directory_to_any_user_and_back() {
     fs::write(&outside, "").unwrap();
     let second = dir.path().join("second");
     fs::write(&second, "").unwrap();
-    let [journal, below] = ["journal", "below"].map(|name| state.join(name));
-    fs::write(&journal, "").unwrap();
-    set(&journal, 65532, 0o600);
+    let [database, below] = ["crisweep.db", "below"].map(|name| state.join(name));
+    fs::write(&database, "").unwrap();
+    set(&database, 65532, 0o600);
     fs::create_dir(&below).unwrap();
     symlink(&outside, state.join("link")).unwrap();
     fs::hard_link(&second, state.join("second")).unwrap();
     let done = prepare("-all,+chown", "0:0", &state).await;
     let said = String::from_utf8(done.stdout.clone()).unwrap();
     assert!(done.status.success(), "{done:?}");
-    assert!(said.contains("and 1 files in it belong to 0:0"), "{said}");
+    assert!(said.contains("and 1 file in it belong to 0:0"), "{said}");
     assert_eq!(owner_and_mode(&state), (0, 0, 0o700));
-    assert_eq!(owner_and_mode(&journal), (0, 0, 0o600));
+    assert_eq!(owner_and_mode(&database), (0, 0, 0o600));
 
     let done = prepare("-all,+chown", "65532:0", &state).await;
     assert!(done.status.success(), "{done:?}");
-    for (path, uid) in [(&journal, 65532), (&below, 0), (&outside, 0), (&second, 0)] {
+    for (path, uid) in [(&database, 65532), (&below, 0), (&outside, 0), (&second, 0)] {
         assert_eq!(owner_and_mode(path).0, uid, "{}", path.display());
     }
     assert_eq!(owner_and_mode(&state.join("link")).0, 0);
@@ -82,11 +82,11 @@ async fn without_the_capability_or_the_directory_it_fails_and_says_so() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let link = dir.path().join("link");
-    symlink(dir.path(), &link).unwrap();
-    let missing = dir.path().join("missing");
+    let [state, link, missing] = ["state", "link", "missing"].map(|name| dir.path().join(name));
+    fs::create_dir(&state).unwrap();
+    symlink(&state, &link).unwrap();
     for (capabilities, path, wanted) in [
-        ("-all", dir.path(), "Operation not permitted"),
+        ("-all", &state, "Operation not permitted"),
         ("-all,+chown", &missing, "No such file or directory"),
         ("-all,+chown", &link, "Not a directory"),
     ] {
@@ -95,5 +95,37 @@ async fn without_the_capability_or_the_directory_it_fails_and_says_so() {
         assert_eq!(done.status.code(), Some(1), "{said}");
         assert!(said.contains(wanted), "{said}");
     }
-    assert_eq!(owner_and_mode(dir.path()).0, 0);
+    assert_eq!(owner_and_mode(&state).0, 0);
+}
+
+#[tokio::test]
+async fn a_directory_of_others_stays_as_it_was() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: changing the user needs root");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let etc = dir.path().join("etc");
+    fs::create_dir(&etc).unwrap();
+    let passwd = etc.join("passwd");
+    // A lock is no proof: other programs have one too.
+    for file in [&passwd, &etc.join("lock")] {
+        fs::write(file, "").unwrap();
+        set(file, 0, 0o644);
+    }
+    set(&etc, 1000, 0o755);
+    let done = prepare("-all,+chown", "65532:0", &etc).await;
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    let wanted = "it is no state directory: it holds \"passwd\" and no crisweep.db";
+    assert!(said.contains(wanted), "{said}");
+    assert_eq!(owner_and_mode(&etc), (1000, 0, 0o755));
+    assert_eq!(owner_and_mode(&passwd), (0, 0, 0o644));
+
+    // What a first start on a full disk leaves.
+    fs::remove_file(&passwd).unwrap();
+    fs::create_dir(etc.join("lost+found")).unwrap();
+    let done = prepare("-all,+chown", "65532:0", &etc).await;
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(owner_and_mode(&etc), (65532, 0, 0o700));
 }

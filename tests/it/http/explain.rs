@@ -108,6 +108,12 @@ async fn an_object_has_its_rules_its_holders_and_what_would_change() {
     );
     assert_eq!(held["pod"]["state"], "terminated");
     assert_eq!(held["pod"]["listed"], "finished");
+    // People read the word of the page and of docs/pods.md.
+    let words = held["pod"]["words"].as_str().unwrap();
+    assert!(
+        words.starts_with("pod default/done is finished: "),
+        "{words}"
+    );
     assert_eq!(value["since"]["what"], "created");
     let change = value["would_change"][0]["what"].as_str().unwrap();
     assert!(
@@ -193,7 +199,7 @@ async fn a_beginning_is_enough_unless_it_is_short_or_ambiguous() {
     assert_eq!(explain(&rig, &id[..13]).await["object"]["id"], id);
     rig.get(&format!("/api/v1/explain/{}", &id[..5]))
         .await
-        .refused(404, "first 6 characters");
+        .refused(404, "at least 6 characters");
     rig.get("/api/v1/explain/aaaaaaaa-0000")
         .await
         .refused(400, "ambiguous: 2 ids");
