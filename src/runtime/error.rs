@@ -90,7 +90,7 @@ pub enum Error {
         why: String,
     },
     /// No answer before our deadline.
-    #[error("{method}: no answer within {}", humantime::format_duration(*after))]
+    #[error("{method}: no answer within {}", in_milliseconds(*after))]
     Timeout {
         /// The RPC.
         method: &'static str,
@@ -131,6 +131,12 @@ pub enum Error {
         /// The defect.
         defect: Defect,
     },
+}
+
+/// What was left of a look's or a scrape's time has nanoseconds.
+fn in_milliseconds(after: Duration) -> humantime::FormattedDuration {
+    let milliseconds = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+    humantime::format_duration(Duration::from_millis(milliseconds))
 }
 
 impl Error {

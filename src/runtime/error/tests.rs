@@ -194,6 +194,14 @@ fn an_expired_deadline_is_a_timeout_on_either_side() {
         (expired.label(), expired.class()),
         ("timeout", FailureClass::Timeout)
     );
+    let rest_of_a_look = Error::Timeout {
+        method: "Version",
+        after: Duration::from_nanos(298_826_106),
+    };
+    assert_eq!(
+        rest_of_a_look.to_string(),
+        "Version: no answer within 298ms"
+    );
     // An error of our own library is recognised by type, whatever its text and its wrapper.
     let here = local(Code::Unknown, Carries(TimeoutExpired(())));
     assert_eq!(here.label(), "timeout", "{here:?}");
