@@ -14,7 +14,7 @@ use crate::model::{ContainerId, PodSandboxId, Target, Text};
 use crate::runtime;
 
 /// How long an answer holds: a batch of slow removals takes minutes.
-const ANSWER_HOLDS: Duration = Duration::from_secs(5);
+const ANSWER_HOLDS: Duration = Duration::from_secs(1);
 
 /// The runtime's answers about newer records: each is asked about once in [`ANSWER_HOLDS`], however many records
 /// it supersedes.
