@@ -44,6 +44,8 @@ async fn answers(rig: &Rig) -> Page {
 /// Runs passes until nothing dead is left: quarantined sandboxes wait for their next try.
 async fn heals(rig: &Rig) {
     until("what failed may be tried again", || async {
+        // A container that was stopped meanwhile exited after the list.
+        rig.write_pods_again();
         let pass = rig.gc("").await;
         let clean = pass["state"] == "done" && rig.exited_containers() + rig.dead_sandboxes() == 0;
         clean.then_some(())

@@ -1,7 +1,6 @@
 //! What is removed, in which order, and how many at a time.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::time::Duration;
 
 use crisweep_sim::{Disk, PodSpec, Rpc, hours};
@@ -36,8 +35,7 @@ async fn an_exit_that_the_runtime_does_not_date_counts_from_our_first_sight_of_i
     rig.configure(&json!({ "policy": { "containers": { "min_age": "0s" } } }));
     assert_eq!(rig.post("/-/reload").await.status, 200);
     // A list from before that sight may have lacked the pod while it ran.
-    let pods = fs::read_to_string(rig.pods_file()).unwrap();
-    fs::write(rig.pods_file(), pods).unwrap();
+    rig.write_pods_again();
     let pass = rig.gc("").await;
     assert_eq!(pass["targets"]["containers"]["removed"], 1, "{pass:#}");
 }
