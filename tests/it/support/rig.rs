@@ -99,8 +99,8 @@ impl Rig {
 
     /// Writes the list of pods again as it is: from now on it holds for what has exited before.
     pub(crate) fn write_pods_again(&self) {
-        let pods = std::fs::read(self.pods_file()).unwrap();
-        std::fs::write(self.pods_file(), pods).unwrap();
+        let pods = fs::read(self.pods_file()).unwrap();
+        fs::write(self.pods_file(), pods).unwrap();
     }
 
     /// Returns where the pods file is.
