@@ -1,5 +1,6 @@
 //! The places of one class of requests. An answer holds its place until it is sent; if all places are taken, the
-//! connection whose answer has waited for longest to be read can be closed for the next request.
+//! connection whose answer has waited for longest to be read, and for a second at least, can be closed for the next
+//! request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,8 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+/// How long an answer may be on its way to a client that reads: such a one is never cut off.
+const READ_WITHIN: Duration = Duration::from_secs(1);
 /// How long a request waits for the place of a connection that is being closed.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -22,11 +26,20 @@ struct PlacesInner {
     unread: Mutex<Unread>,
 }
 
-/// What closes the connections of answers that are made and not sent, in the order in which they were made.
+/// The answers that are made and not sent, in the order in which they were made: when, and what closes the connection.
 #[derive(Debug, Default)]
 struct Unread {
     next: u64,
-    close: BTreeMap<u64, CancellationToken>,
+    answers: BTreeMap<u64, (Instant, CancellationToken)>,
+}
+
+impl Unread {
+    /// Takes out the first answer, if its client does not read it.
+    fn take(&mut self) -> Option<CancellationToken> {
+        let first = self.answers.first_entry()?;
+        let (made_at, _) = first.get();
+        (made_at.elapsed() >= READ_WITHIN).then(|| first.remove().1)
+    }
 }
 
 impl Places {
@@ -43,11 +56,10 @@ impl Places {
         Some(self.place(permit))
     }
 
-    /// Closes the connection whose answer was made first and is not sent, and takes its place; `None` if there is no
+    /// Closes the connection whose answer was made first and is not read, and takes its place; `None` if there is no
     /// such connection.
     pub(super) async fn take_of_unread(&self) -> Option<Place> {
-        let (_, close) = self.0.unread.lock().close.pop_first()?;
-        close.cancel();
+        self.0.unread.lock().take()?.cancel();
         let freed = Arc::clone(&self.0.free).acquire_owned();
         let permit = tokio::time::timeout(CLOSED_WITHIN, freed)
             .await
@@ -85,7 +97,7 @@ impl Place {
         let mut unread = self.places.0.unread.lock();
         let number = unread.next;
         unread.next += 1;
-        unread.close.insert(number, close);
+        unread.answers.insert(number, (Instant::now(), close));
         self.unread = Some(number);
     }
 }
@@ -93,7 +105,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(number) = self.unread {
-            self.places.0.unread.lock().close.remove(&number);
+            self.places.0.unread.lock().answers.remove(&number);
         }
     }
 }
@@ -110,6 +122,10 @@ mod tests {
         assert!(places.take().is_none());
         taken[1].made(first.clone());
         taken[2].made(second.clone());
+        // They may be on their way.
+        tokio::time::advance(READ_WITHIN / 2).await;
+        assert!(places.take_of_unread().await.is_none() && !first.is_cancelled());
+        tokio::time::advance(READ_WITHIN / 2).await;
         let give_back = async {
             first.cancelled().await;
             drop(taken.remove(1));
@@ -123,7 +139,7 @@ mod tests {
         assert!(places.take_of_unread().await.is_none());
         drop((taken, place));
         assert_eq!(places.free(), 3);
-        assert!(places.0.unread.lock().close.is_empty());
+        assert!(places.0.unread.lock().answers.is_empty());
     }
 
     #[test]
@@ -133,6 +149,6 @@ mod tests {
         let mut place = places.take().unwrap();
         place.made(close.clone());
         drop(place);
-        assert!(places.0.unread.lock().close.is_empty() && !close.is_cancelled());
+        assert!(places.0.unread.lock().answers.is_empty() && !close.is_cancelled());
     }
 }
