@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crisweep::gc::check::check;
 use crisweep::gc::{Expected, Kept, PodKnowledge, Removal};
-use crisweep::model::{ContainerState, Image, Images, KeepReason, RemoveReason, Target};
+use crisweep::model::{ContainerState, Image, Images, KeepReason, Pods, RemoveReason, Target};
 use jiff::SignedDuration;
 use proptest::prelude::*;
 
@@ -123,6 +123,23 @@ proptest! {
             if of_runtime.contains(&removal.subject.target) {
                 let broken = check(std::slice::from_ref(removal), &changed, &node.policy);
                 prop_assert!(broken.iter().any(|it| it.rule == "has the id of another record"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_from_before_an_exit_deletes_no_pod(node in nodes(Oddity::Any)) {
+        let removals = plan_of(&node).removals;
+        let deleted = removals.iter().filter(|it| it.reason == RemoveReason::PodDeleted);
+        for removal in deleted {
+            let mut containers = node.snapshot.containers.iter();
+            let container = containers.find(|it| it.id.as_str() == removal.subject.id.as_str());
+            let exited_at = container.filter(|it| it.pod.is_some()).and_then(|it| it.finished_at);
+            let mut changed = node.snapshot.clone();
+            if let (Some(exited_at), Pods::Known(list)) = (exited_at, &mut changed.pods) {
+                list.as_of = Some(exited_at);
+                let broken = check(std::slice::from_ref(removal), &changed, &node.policy);
+                prop_assert!(!broken.is_empty(), "{removal:?}");
             }
         }
     }
