@@ -51,7 +51,7 @@ pub use labels::Labels;
 pub(crate) use labels::pairs;
 pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
-    link_name, log_dir_name, pod_uid_of,
+    link_name, log_dir_name, pod_of_dir, pod_uid_of,
 };
 pub use numbering::{Numbering, head};
 pub use outage::{KUBELET_SYNCS_IN, Outage};
@@ -196,7 +196,7 @@ pub(crate) fn is_static_shaped(uid: &str) -> bool {
 }
 
 /// The pod that a container or sandbox belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PodRef {

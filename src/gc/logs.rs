@@ -16,7 +16,7 @@ use super::{Expected, PodKnowledge, Policy, Subject, Verdict};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, KeepReason, LinkTarget, LinkedContainer,
     LogLink, PodLogDir, PodRef, PodUid, RemoveReason, RemovedContainer, Snapshot, Target,
-    container_id_of, log_dir_name, pod_uid_of,
+    container_id_of, log_dir_name, pod_of_dir,
 };
 
 /// Something below the log roots that gets a verdict.
@@ -62,10 +62,10 @@ pub(super) fn judge<'a>(
             staying.push(container);
         }
     }
-    let dirs = snapshot.logs.dir_names();
+    let with_logs = snapshot.logs.pods();
     let planned = going
         .into_iter()
-        .filter_map(|container| foreseen(&dirs, policy, container));
+        .filter_map(|container| foreseen(&with_logs, policy, container));
     let writers = Writers::of(snapshot, &staying);
     for container in snapshot.removed.iter().cloned().chain(planned) {
         if seen.insert(container.log_path.clone()) {
@@ -364,20 +364,20 @@ fn lies_in_pods_dir(policy: &Policy, container: &RemovedContainer) -> bool {
 /// Returns the expected log of a container that is about to be removed, by the kubelet's naming; the runtime
 /// is asked for the path right before the removal. Without a directory of its pod there is no log.
 fn foreseen(
-    dirs: &BTreeSet<&str>,
+    with_logs: &BTreeSet<PodRef>,
     policy: &Policy,
     container: &Container,
 ) -> Option<RemovedContainer> {
-    let pod = container.pod.clone()?;
+    let pod = container.pod.as_ref().filter(|it| with_logs.contains(it))?;
     let root = policy.logs.pods_root.to_str()?.trim_end_matches('/');
     let (name, attempt) = (&container.name, container.attempt);
-    let dir = log_dir_name(&pod).filter(|dir| dirs.contains(dir.as_str()))?;
+    let dir = log_dir_name(pod)?;
     let log_path = format!("{root}/{dir}/{name}/{attempt}.log");
     Some(RemovedContainer {
         id: container.id.clone(),
         name: container.name.clone(),
         attempt: container.attempt,
-        pod,
+        pod: pod.clone(),
         created_at: container.created_at,
         log_path: log_path.into(),
     })
@@ -431,14 +431,4 @@ pub(super) fn subject(
         image: None,
     };
     (subject, expected)
-}
-
-fn pod_of_dir(dir_name: &str) -> Option<PodRef> {
-    let uid = pod_uid_of(dir_name)?;
-    let mut parts = dir_name.split('_');
-    Some(PodRef {
-        uid,
-        namespace: parts.next()?.into(),
-        name: parts.next()?.into(),
-    })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{ContainerId, PodRef, PodUid, Rows, Text};
+use super::{ContainerId, PodRef, PodUid, Rows, Text, is_static_shaped};
 
 /// The longest file name on Linux file systems.
 const NAME_BYTES_MAX: usize = 255;
@@ -94,10 +94,10 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// Returns the names of the directories in the pods' log root.
-    pub fn dir_names(&self) -> BTreeSet<&str> {
+    /// Returns the pods that have a directory in the pods' log root.
+    pub fn pods(&self) -> BTreeSet<PodRef> {
         let dirs = self.dirs.iter().filter(|dir| dir.is_dir);
-        dirs.map(|dir| dir.name.as_str()).collect()
+        dirs.filter_map(|dir| pod_of_dir(&dir.name)).collect()
     }
 }
 
@@ -123,19 +123,36 @@ pub struct RemovedContainer {
 /// namespace, a name and a UID (a UUID, or a static pod's 32 hex digits) joined by underscores,
 /// which none of the three can contain.
 pub fn pod_uid_of(dir_name: &str) -> Option<PodUid> {
-    let mut parts = dir_name.split('_');
-    let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
-    let is_shaped = parts.next().is_none() && is_dns(namespace) && is_dns(name);
-    let uid = PodUid::new(uid)?;
-    let is_hash = uid.is_static_shaped() && uid.as_str().bytes().all(is_hex);
-    (is_shaped && (is_hash || is_uuid(uid.as_str()))).then_some(uid)
+    parts_of(dir_name).and_then(|(_, _, uid)| PodUid::new(uid))
+}
+
+/// Reads the pod from a log directory's name; `None` unless it has the kubelet's shape.
+pub fn pod_of_dir(dir_name: &str) -> Option<PodRef> {
+    let (namespace, name, uid) = parts_of(dir_name)?;
+    Some(PodRef {
+        uid: PodUid::new(uid)?,
+        namespace: namespace.into(),
+        name: name.into(),
+    })
 }
 
 /// Returns the name of a pod's log directory, as the kubelet makes it; `None` if the pod's names are
 /// unknown or have another shape.
 pub fn log_dir_name(pod: &PodRef) -> Option<String> {
-    let name = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
-    (pod_uid_of(&name).as_ref() == Some(&pod.uid)).then_some(name)
+    let (namespace, name, uid) = (&pod.namespace, &pod.name, &pod.uid);
+    are_the_kubelets(namespace, name, uid.as_str()).then(|| format!("{namespace}_{name}_{uid}"))
+}
+
+fn parts_of(dir_name: &str) -> Option<(&str, &str, &str)> {
+    let mut parts = dir_name.split('_');
+    let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_shaped = parts.next().is_none() && are_the_kubelets(namespace, name, uid);
+    is_shaped.then_some((namespace, name, uid))
+}
+
+fn are_the_kubelets(namespace: &str, name: &str, uid: &str) -> bool {
+    let is_hash = is_static_shaped(uid) && uid.bytes().all(is_hex);
+    is_dns(namespace) && is_dns(name) && (is_hash || is_uuid(uid))
 }
 
 /// Returns the name of the link to a container's log, as the kubelet makes it; `None` if the

@@ -90,13 +90,10 @@ impl Run<'_> {
         snapshot.logs.links = Rows::default();
         snapshot.removed = gone;
         // Without a directory of the pod its containers have no logs.
-        let (dirs, root) = (
-            snapshot.logs.dir_names(),
-            &self.config.policy.logs.pods_root,
-        );
+        let (with_logs, root) = (snapshot.logs.pods(), &self.config.policy.logs.pods_root);
         let has_log = |it: &RemovedContainer| {
-            let dir = log_dir_name(&it.pod);
-            dir.is_none_or(|dir| dirs.contains(dir.as_str()))
+            with_logs.contains(&it.pod)
+                || log_dir_name(&it.pod).is_none()
                 || !Path::new(it.log_path.as_str()).starts_with(root)
         };
         snapshot.removed.retain(has_log);

@@ -10,7 +10,10 @@ pub fn settle() {
     glibc::settle();
 }
 
-/// Returns free memory. Call it after something large was dropped; takes some milliseconds.
+/// Returns free memory if there is much of it. Call it after something large was dropped; takes some milliseconds.
+///
+/// Little free memory stays: the next look needs it again, and getting it back from the kernel page by page costs
+/// a scrape a tenth of its processor time. Figures: `docs/dev/performance.md`.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     glibc::give_back();
@@ -25,6 +28,9 @@ mod glibc {
     /// glibc's initial value, fixed.
     const MMAP_FROM_BYTES: libc::c_int = 128 << 10;
 
+    /// Below this much free memory, what is free stays with the process.
+    const WORTH_BYTES: libc::c_int = 1 << 20;
+
     pub(super) fn settle() {
         // SAFETY: mallopt only stores the number; a refusal leaves the default.
         unsafe {
@@ -34,9 +40,11 @@ mod glibc {
     }
 
     pub(super) fn give_back() {
-        // SAFETY: malloc_trim touches free memory only, under the allocator's own lock.
+        // SAFETY: both read and touch free memory only, under the allocator's own lock.
         unsafe {
-            libc::malloc_trim(0);
+            if libc::mallinfo().fordblks >= WORTH_BYTES {
+                libc::malloc_trim(0);
+            }
         }
     }
 }
