@@ -10,7 +10,7 @@ mod summary;
 pub mod thresholds;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Config;
 use crate::fleet::Fleet;
 use crate::model::{
-    AlertInfo, AlertResult, Brake, Caller, Cause, Outcome, Pass, PassState, Target, TriggerInfo,
+    AlertInfo, AlertResult, Brake, Caller, Cause, Outcome, Pass, PassState, TriggerInfo,
 };
 use crate::pass::record::Record;
 use crate::pass::{JOURNAL_PATIENCE, PassEnd, Runner};
@@ -74,14 +74,6 @@ struct WorkerState {
     history: PassHistory,
     /// What the waiting passes told of why they wait.
     told: BTreeMap<String, waiting::Told>,
-}
-
-/// A pass that begins.
-struct Next {
-    queued: QueuedPass,
-    record: Arc<Record>,
-    /// The targets that need a slot among all nodes; a budget that comes later asks for none.
-    budgeted: BTreeSet<Target>,
 }
 
 impl WorkerState {
@@ -185,8 +177,32 @@ impl Worker {
         if let Some(running) = state.running() {
             state.admissions.begun(running.read(Pass::begun));
         }
-        let admit = |trigger| self.admit(&mut state, trigger, now);
-        let mut admissions: Vec<Admission> = triggers.into_iter().map(admit).collect();
+        let mut admissions = Vec::with_capacity(triggers.len());
+        for trigger in triggers {
+            if self.inner.shutdown.is_cancelled() {
+                let why = "the service is going down";
+                admissions.push(Admission::without_pass(AlertResult::Unavailable, why));
+                continue;
+            }
+            let id = state.history.next_id();
+            let info = TriggerInfo {
+                cause: trigger.cause,
+                by: trigger.by.clone(),
+                alert: trigger.alert.clone(),
+                follow_up: false,
+            };
+            let admission = state.admissions.admit(trigger, &id, now);
+            let pass = admission.pass.as_deref();
+            let queued = state.admissions.waiting().find(|it| it.id == id).cloned();
+            if let Some(queued) = queued {
+                self.enlist(&mut state, &queued, info, now);
+            } else if admission.result == AlertResult::Merged
+                && let Some(record) = pass.and_then(|id| state.history.find(id))
+            {
+                record.update(|pass| pass.merged_triggers += 1);
+            }
+            admissions.push(admission);
+        }
         self.show_waiting(&mut state);
         for admission in &mut admissions {
             let waits = |id: &str| Self::why_waiting(&state, id, now);
@@ -197,31 +213,6 @@ impl Worker {
         drop(state);
         self.inner.wake.notify_one();
         admissions
-    }
-
-    fn admit(&self, state: &mut WorkerState, trigger: Trigger, now: Duration) -> Admission {
-        if self.inner.shutdown.is_cancelled() {
-            let why = "the service is going down";
-            return Admission::without_pass(AlertResult::Unavailable, why);
-        }
-        let id = state.history.next_id();
-        let info = TriggerInfo {
-            cause: trigger.cause,
-            by: trigger.by.clone(),
-            alert: trigger.alert.clone(),
-            follow_up: false,
-        };
-        let admission = state.admissions.admit(trigger, &id, now);
-        let pass = admission.pass.as_deref();
-        let queued = state.admissions.waiting().find(|it| it.id == id).cloned();
-        if let Some(queued) = queued {
-            self.enlist(state, &queued, info, now);
-        } else if admission.result == AlertResult::Merged
-            && let Some(record) = pass.and_then(|id| state.history.find(id))
-        {
-            record.update(|pass| pass.merged_triggers += 1);
-        }
-        admission
     }
 
     /// Takes back the waiting pass that only this resolved alert asked for.
@@ -262,9 +253,9 @@ impl Worker {
     pub async fn run(&self) {
         let mut fleet = self.inner.fleet.changes();
         while !self.inner.shutdown.is_cancelled() {
-            if let Some(next) = self.next() {
-                self.inner.fleet.want_slot(!next.budgeted.is_empty());
-                self.run_one(&next).await;
+            if let Some((queued, record)) = self.next() {
+                self.inner.fleet.want_slot(!queued.budgeted.is_empty());
+                self.run_one(&queued, &record).await;
                 continue;
             }
             self.want_slot();
@@ -295,33 +286,21 @@ impl Worker {
         }
     }
 
-    fn next(&self) -> Option<Next> {
+    /// Takes the next pass that may begin, with its record.
+    fn next(&self) -> Option<(QueuedPass, Arc<Record>)> {
         let now = self.inner.began.elapsed();
         let mut guard = self.state();
         let state = &mut *guard;
         let (queued, rest) = state.admissions.next(now, || state.history.next_id())?;
-        let budgeted = state.admissions.budgeted(&queued);
         let record = state.history.find(&queued.id).unwrap_or_else(|| {
             // The history never forgets a waiting pass; still, a pass without a record would block all others.
-            let info = TriggerInfo {
-                cause: queued
-                    .automatic
-                    .filter(|_| !queued.by_hand)
-                    .unwrap_or(Cause::Manual),
-                by: None,
-                alert: None,
-                follow_up: queued.is_follow_up,
-            };
-            self.enlist(state, &queued, info, now)
+            let cause = queued.automatic.filter(|_| !queued.by_hand);
+            self.enlist(state, &queued, cause.unwrap_or(Cause::Manual).into(), now)
         });
         if let Some(rest) = rest {
             self.enlist_after(state, &record, &rest, now);
         }
-        Some(Next {
-            queued,
-            record,
-            budgeted,
-        })
+        Some((queued, record))
     }
 
     /// Makes the record of a pass that waits for objects that another pass left.
@@ -340,8 +319,7 @@ impl Worker {
         self.enlist(state, queued, trigger, now);
     }
 
-    async fn run_one(&self, next: &Next) {
-        let (queued, record) = (&next.queued, &next.record);
+    async fn run_one(&self, queued: &QueuedPass, record: &Arc<Record>) {
         let now = clock();
         record.update(|pass| {
             pass.state = PassState::Running;
@@ -372,7 +350,7 @@ impl Worker {
                 record.cancel();
                 pass.await
             }
-            never = self.hold_back(next) => match never {},
+            never = self.hold_back(queued, record) => match never {},
         };
         let end = result.unwrap_or_else(|error| {
             tracing::error!(pass.id = %queued.id, %error, "the pass panicked; this is a bug in crisweep");

@@ -179,23 +179,11 @@ impl Admissions {
                 return Admission::without_pass(AlertResult::Braked, SPENT);
             }
         }
-        self.enqueue(&trigger, key, id, now)
-    }
-
-    fn enqueue(
-        &mut self,
-        trigger: &Trigger,
-        key: Option<AlertKey>,
-        id: &str,
-        now: Duration,
-    ) -> Admission {
-        let asked = trigger.cause.is_automatic().then_some((now, self.draw));
         let full = self.is_full(&trigger.options, !trigger.cause.is_automatic());
-        let waiting = self.queue.iter_mut().find(|queued| queued.takes(trigger));
+        let waiting = self.queue.iter_mut().find(|queued| queued.takes(&trigger));
         let (pass, result) = match waiting {
             Some(queued) => {
-                queued.join(trigger, key.as_ref());
-                queued.asked = queued.asked.or(asked);
+                queued.join(&trigger, key.as_ref(), (now, self.draw));
                 (queued.id.clone(), AlertResult::Merged)
             }
             None if full => {
@@ -203,9 +191,8 @@ impl Admissions {
                 return Admission::without_pass(AlertResult::Unavailable, why);
             }
             None => {
-                let mut queued = QueuedPass::of(id, trigger);
-                queued.join(trigger, key.as_ref());
-                queued.asked = asked;
+                let mut queued = QueuedPass::of(id, &trigger);
+                queued.join(&trigger, key.as_ref(), (now, self.draw));
                 self.queue.push_back(queued);
                 (id.to_owned(), AlertResult::Accepted)
             }
@@ -295,15 +282,15 @@ impl Admissions {
         if self.running.is_some() {
             return None;
         }
-        let is_ready = |queued: &QueuedPass| !self.ready(queued, now).is_empty();
-        let position = self.queue.iter().position(is_ready)?;
+        let ready = self.queue.iter().map(|queued| self.ready(queued, now));
+        let (position, ready) = ready.enumerate().find(|(_, ready)| !ready.is_empty())?;
         let mut queued = self.queue.remove(position)?;
-        let ready = self.ready(&queued, now);
         let rest = queued.split_off(&ready, free_id);
         if let Some(rest) = &rest {
             self.seen.moved(&rest.alerts, &rest.id);
             self.queue.insert(position, rest.clone());
         }
+        queued.budgeted = self.budgeted(&queued);
         self.running = Some(Running {
             pass: queued.clone(),
             since: now,

@@ -29,6 +29,8 @@ pub struct QueuedPass {
     pub(super) not_before: BTreeMap<Target, Duration>,
     /// When the first automatic trigger asked, and the random part of its jitter.
     pub(super) asked: Option<(Duration, u32)>,
+    /// Its targets that need a slot among all nodes, from its beginning on; a budget that comes later asks for none.
+    pub budgeted: BTreeSet<Target>,
     /// It exists only as a follow-up of another pass, so it gets no follow-up itself.
     pub is_follow_up: bool,
     pub(super) alerts: BTreeSet<AlertKey>,
@@ -48,6 +50,7 @@ impl QueuedPass {
             automatic_targets: BTreeSet::new(),
             not_before: BTreeMap::new(),
             asked: None,
+            budgeted: BTreeSet::new(),
             is_follow_up: false,
             alerts: BTreeSet::new(),
             kept: false,
@@ -76,12 +79,19 @@ impl QueuedPass {
             }
     }
 
-    pub(super) fn join(&mut self, trigger: &Trigger, key: Option<&AlertKey>) {
+    /// Adds a trigger; `asked`: now, and the random part of its jitter.
+    pub(super) fn join(
+        &mut self,
+        trigger: &Trigger,
+        key: Option<&AlertKey>,
+        asked: (Duration, u32),
+    ) {
         self.targets.extend(&trigger.targets);
         self.is_follow_up = false;
         if trigger.cause.is_automatic() {
             self.automatic.get_or_insert(trigger.cause);
             self.automatic_targets.extend(&trigger.targets);
+            self.asked.get_or_insert(asked);
         }
         for target in &trigger.targets {
             self.not_before.remove(target);

@@ -74,7 +74,7 @@ impl Admissions {
     }
 
     /// Returns the targets of a pass that need a slot among all nodes.
-    pub fn budgeted(&self, queued: &QueuedPass) -> BTreeSet<Target> {
+    pub(super) fn budgeted(&self, queued: &QueuedPass) -> BTreeSet<Target> {
         let budget = &self.fleet.budget;
         queued.bound().intersection(budget).copied().collect()
     }
