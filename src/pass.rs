@@ -168,7 +168,7 @@ struct Run<'a> {
     /// How fresh a pod list must be.
     pods: Freshness,
     executor: Executor,
-    tally: Tally,
+    tally: Tally<'a>,
     room: Room,
     /// The circuit breaker ended a target, and no batch of a target has begun since.
     given_up: bool,
@@ -218,7 +218,7 @@ impl<'a> Run<'a> {
             stops,
             pods: Freshness::pass_begins(),
             executor,
-            tally: Tally::default(),
+            tally: Tally::new(runner, record, config.quarantine),
             room: Room::default(),
             given_up: false,
             removals_left: config.gc.max_removals.unwrap_or(u64::MAX),

@@ -181,17 +181,24 @@ impl Run<'_> {
                 }
             }
             match queue.next(self.batch_size()) {
-                Next::Batch(batch) => {
-                    let until = self.next_batch_begins(target, &queue);
-                    // Space freed by logs must not count as freed by a batch of images, so in the image phase logs
-                    // wait for the pass's end.
-                    let logs = match target {
-                        Target::Images => Vec::new(),
-                        Target::Containers | Target::Sandboxes | Target::Logs => {
-                            self.due_logs(look)
-                        }
-                    };
-                    let number = self.batch(target, batch, logs, until, look).await;
+                Next::Batch(removals) => {
+                    let (size, until) = (removals.len(), self.next_batch_begins(target, &queue));
+                    self.given_up = false;
+                    let mut logs = Vec::new();
+                    if target == Target::Images {
+                        self.measure_before(look, &removals);
+                    } else {
+                        // Space freed by logs must not count as freed by images, so there logs wait for the pass's end.
+                        logs = self.due_logs(look);
+                    }
+                    let mut batches = vec![(target, removals)];
+                    if !logs.is_empty() {
+                        batches.push((Target::Logs, logs));
+                    }
+                    let (number, unstarted) = self.run(batches, until, look).await;
+                    // A lost removal may have succeeded, so it still counts against the bound.
+                    let started = size.saturating_sub(unstarted) as u64;
+                    self.removals_left = self.removals_left.saturating_sub(started);
                     progress::batch(self.record, target, number, planned);
                 }
                 Next::Wait if self.executor.is_idle() => return Ok(()),
@@ -251,36 +258,40 @@ impl Run<'_> {
         others
     }
 
-    /// Runs one batch that rests on `look`, and beside it `logs` of removed containers; returns its number.
-    async fn batch(
+    /// Runs batches of some targets side by side, all resting on `look`: reports that they begin, and starts none of
+    /// their removals before all are in the journal. Returns the number of the first batch, and how many of its removals
+    /// have not started; those are open now.
+    pub(super) async fn run(
         &mut self,
-        target: Target,
-        batch: Vec<Removal>,
-        logs: Vec<Removal>,
+        batches: Vec<(Target, Vec<Removal>)>,
         until: Until,
         look: &Arc<Look>,
-    ) -> u64 {
-        self.given_up = false;
-        self.removals_left = self.removals_left.saturating_sub(batch.len() as u64);
-        if target == Target::Images {
-            self.measure_before(look, &batch);
+    ) -> (u64, usize) {
+        let batches = batches.into_iter();
+        let begun = batches.map(|(target, removals)| self.begin_batch(target, removals));
+        let mut batches: Vec<Batch> = begun.collect();
+        let due = batches
+            .iter()
+            .flat_map(|batch| batch.removals.iter().map(|it| (batch.number, it)));
+        let due: Vec<(u64, &Removal)> = due.collect();
+        let journal = &self.runner.journal;
+        let pass = self.record.id();
+        journal.intended(pass, &due, JOURNAL_PATIENCE).await;
+        if !self.executor.has_started_any() {
+            self.keep_snapshot(look);
         }
-        let mut batches = vec![self.begin_batch(target, batch)];
-        let number = batches.first().map_or(0, |batch| batch.number);
-        if !logs.is_empty() {
-            batches.push(self.begin_batch(Target::Logs, logs));
-        }
-        self.run(&mut batches, until, look).await;
-        let unstarted = batches.first().map_or(0, |batch| batch.removals.len());
-        // A lost removal may have succeeded, so it still counts against the bound.
-        self.removals_left = self.removals_left.saturating_add(unstarted as u64);
+        let on_done = |done| self.tally.note(done);
+        self.executor.run(&mut batches, until, look, on_done).await;
+        journal.progress(&self.record.pass());
+        let first = batches.first();
+        let first = first.map_or((0, 0), |batch| (batch.number, batch.removals.len()));
         let open = batches.into_iter().flat_map(|batch| batch.removals);
         self.tally.open.extend(open);
-        number
+        first
     }
 
     /// Reports and logs that a batch begins.
-    pub(super) fn begin_batch(&self, target: Target, removals: Vec<Removal>) -> Batch {
+    fn begin_batch(&self, target: Target, removals: Vec<Removal>) -> Batch {
         let number = self.report_of(target, |report| report.batches) + 1;
         self.record.update(|pass| {
             // Logs of removed containers are not a target of a pass without logs.
@@ -302,24 +313,6 @@ impl Run<'_> {
         }
     }
 
-    /// Runs batches that begin at the same time. Their removals are in the journal before the first one starts.
-    pub(super) async fn run(&mut self, batches: &mut [Batch], until: Until, look: &Arc<Look>) {
-        let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
-        let due = batches
-            .iter()
-            .flat_map(|batch| batch.removals.iter().map(|it| (batch.number, it)));
-        let due: Vec<(u64, &Removal)> = due.collect();
-        let journal = &runner.journal;
-        journal.intended(record.id(), &due, JOURNAL_PATIENCE).await;
-        if !self.executor.has_started_any() {
-            self.keep_snapshot(look);
-        }
-        let (tally, executor) = (&mut self.tally, &mut self.executor);
-        let on_done = |done| tally.note(runner, record, back_off, done);
-        executor.run(batches, until, look, on_done).await;
-        journal.progress(&record.pass());
-    }
-
     /// Keeps the node as it is before the first removal, so that its plan can be replayed afterwards.
     fn keep_snapshot(&self, look: &Arc<Look>) {
         let at_most = self.config.state.snapshots;
@@ -338,10 +331,8 @@ impl Run<'_> {
     /// Waits for the class probe in flight, or a moment.
     async fn wait(&mut self) -> Result<(), End> {
         self.not_stopped()?;
-        let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
-        let (tally, executor) = (&mut self.tally, &mut self.executor);
-        let on_done = |done| tally.note(runner, record, back_off, done);
-        executor.wait(on_done).await;
+        let on_done = |done| self.tally.note(done);
+        self.executor.wait(on_done).await;
         Ok(())
     }
 

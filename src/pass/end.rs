@@ -157,11 +157,10 @@ impl Run<'_> {
 
     /// Waits for removals in flight; says whether some were given up.
     async fn drain(&mut self) -> bool {
-        let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
+        let record = self.record;
         let until = Instant::now() + self.config.runtime.removal_timeout + TIMEOUT_TOLD_WITHIN;
-        let (tally, executor) = (&mut self.tally, &mut self.executor);
-        let on_done = |done| tally.note(runner, record, back_off, done);
-        let left = executor.drain(until, on_done).await;
+        let on_done = |done| self.tally.note(done);
+        let left = self.executor.drain(until, on_done).await;
         if left.is_empty() {
             return false;
         }

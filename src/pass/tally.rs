@@ -18,8 +18,10 @@ const TIMEOUT_HINT: &str = "a runtime.removal_timeout shorter than the network t
                             progress, ever: make it longer than the slowest one";
 
 /// The outcomes of a pass.
-#[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct Tally<'a> {
+    runner: &'a Runner,
+    record: &'a Record,
+    back_off: BackOff,
     /// Failures of each target.
     pub(super) share: FailureShare,
     /// Outcomes of sandboxes that the queue has not seen yet.
@@ -38,15 +40,26 @@ pub(super) struct Tally {
     pub(super) failed: BTreeSet<(Target, Text)>,
 }
 
-impl Tally {
+impl<'a> Tally<'a> {
+    pub(super) fn new(runner: &'a Runner, record: &'a Record, back_off: BackOff) -> Self {
+        Self {
+            runner,
+            record,
+            back_off,
+            share: FailureShare::default(),
+            ended: Vec::new(),
+            open: Vec::new(),
+            has_failed_log: false,
+            ended_since_look: 0,
+            stayed: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            failed: BTreeSet::new(),
+        }
+    }
+
     /// Notes one outcome.
-    pub(super) fn note(
-        &mut self,
-        runner: &Runner,
-        record: &Record,
-        back_off: BackOff,
-        mut done: Done,
-    ) {
+    pub(super) fn note(&mut self, mut done: Done) {
+        let (runner, record) = (self.runner, self.record);
         let (target, id) = (done.removal.subject.target, done.removal.subject.id.clone());
         log(record, &done);
         self.ended_since_look += 1;
@@ -95,7 +108,7 @@ impl Tally {
                 *at = Some(now);
                 *failures = sandbox.as_ref().map(|id| {
                     let mut quarantine = runner.quarantine();
-                    quarantine.failed(id, *class, why.clone(), back_off, now)
+                    quarantine.failed(id, *class, why.clone(), self.back_off, now)
                 });
             }
             RemovalOutcome::Skipped { .. } => drop(self.stayed.insert(id.to_string())),
