@@ -2,14 +2,12 @@
 //!
 //! Runs one pass at a time; the worker (`trigger`) decides which.
 
-mod breaker;
 mod clean;
 mod end;
 mod executor;
 mod images;
 pub mod in_flight;
 mod knowledge;
-mod last_records;
 pub mod limiter;
 mod logs;
 pub mod pressure;

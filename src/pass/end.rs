@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Run;
 use super::stops::StopCause;
-use crate::model::{Container, Outcome, Pass, Seen, Target, TargetReport};
+use crate::model::{Container, Coverage, Outcome, Pass, Pods, Seen, Target, TargetReport};
 use crate::pass::record::Record;
 use crate::snapshot::Look;
 
@@ -192,6 +192,26 @@ impl Run<'_> {
                 .error(format!("no look at the node after the pass: {why}")),
         }
         look.ok()
+    }
+
+    /// Tells each finished pod of which the look after the pass shows no container any more.
+    fn tell_last_records(&self, look: &Look) {
+        let events = &self.runner.events;
+        let (Pods::Known(list), Ok(containers)) = (&look.pods, &look.containers) else {
+            return;
+        };
+        let is_whole = containers.coverage == Coverage::Whole && containers.malformed == 0;
+        if !events.tells_pods() || !is_whole {
+            return;
+        }
+        let rows = containers.rows.iter();
+        let still: BTreeSet<_> = rows.flat_map(|row| &row.pod).map(|pod| &pod.uid).collect();
+        for record in self.gone.last_records() {
+            let pod = list.pods.get(&record.pod.uid);
+            if pod.is_some_and(|pod| pod.finished) && !still.contains(&record.pod.uid) {
+                events.records_removed(&record, &self.config.node.name, look.taken_at);
+            }
+        }
     }
 
     /// Returns the outcome.
