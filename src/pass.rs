@@ -2,17 +2,14 @@
 //!
 //! Runs one pass at a time; the worker (`trigger`) decides which.
 
-mod breaker;
 mod clean;
 mod end;
 mod executor;
 mod images;
 pub mod in_flight;
 mod knowledge;
-mod last_records;
 pub mod limiter;
 mod logs;
-mod planning;
 pub mod pressure;
 mod progress;
 mod proof;
@@ -34,9 +31,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Mode};
 use crate::events::Events;
-use crate::gc::{PassOptions, Policy, Removal, SavedPlan};
+use crate::gc::{self, PassOptions, Plan, Policy, Removal, SavedPlan};
 use crate::metrics::Metrics;
-use crate::model::{Coverage, PodSandboxId, PodUid, Target, TargetReport, Text};
+use crate::model::{Coverage, PodSandboxId, PodUid, Pods, PodsUnknown, Target, TargetReport, Text};
 use crate::pass::quarantine::Quarantine;
 use crate::pass::record::Record;
 use crate::pods::Freshness;
@@ -56,6 +53,9 @@ use tally::Tally;
 const RUNTIME_LOSSES_MAX: u32 = 5;
 /// Interval at which a lost runtime is asked whether it is back.
 const RUNTIME_BACK_EVERY: Duration = Duration::from_millis(250);
+
+/// How often a pass waits for a pod source that fails and settles again.
+const SETTLING_WAITS_MAX: usize = 3;
 
 /// How long a pass waits for the disk to show whether another crisweep holds the lock.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -166,7 +166,7 @@ struct Run<'a> {
     /// How fresh a pod list must be.
     pods: Freshness,
     executor: Executor,
-    tally: Tally,
+    tally: Tally<'a>,
     room: Room,
     /// The circuit breaker ended a target, and no batch of a target has begun since.
     given_up: bool,
@@ -216,7 +216,7 @@ impl<'a> Run<'a> {
             stops,
             pods: Freshness::pass_begins(),
             executor,
-            tally: Tally::default(),
+            tally: Tally::new(runner, record, config.quarantine),
             room: Room::default(),
             given_up: false,
             removals_left: config.gc.max_removals.unwrap_or(u64::MAX),
@@ -246,7 +246,7 @@ impl<'a> Run<'a> {
             if targets.contains(&Target::Images) {
                 self.images_are_known(&look);
             }
-            let plan = self.plan(&look, &targets)?;
+            let plan = self.plan(&look, &targets, &self.policy)?;
             self.report_incomplete_look(look.seen());
             self.report_knowledge(&look, &targets);
             self.report_quiet_wait(&look, &targets);
@@ -306,6 +306,30 @@ impl<'a> Run<'a> {
         self.report_of(target, |report| report.removed + report.already_gone)
     }
 
+    /// Takes the first look; if the pod source is settling, waits and looks again.
+    async fn first_look(&mut self, targets: &BTreeSet<Target>) -> Result<Arc<Look>, End> {
+        let mut look = self.look().await?;
+        let asks_for_pods = targets.iter().any(|target| *target != Target::Images);
+        for _ in 0..SETTLING_WAITS_MAX {
+            let settling = look.pods == Pods::Unknown(PodsUnknown::Settling);
+            if !asks_for_pods || !settling {
+                break;
+            }
+            let wait = self.runner.observer.unsettled_for().await;
+            let seconds = wait.as_secs_f64();
+            let line = format!("waiting {seconds:.0} s for the pod source to settle (pods.settle)");
+            tracing::info!(pass.id = %self.record.id(), seconds, "waiting for the pod source to settle");
+            self.record.line(line);
+            self.rest(wait).await;
+            if let Err(end) = self.not_stopped() {
+                self.report_knowledge(&look, targets);
+                return Err(end);
+            }
+            look = self.look().await?;
+        }
+        Ok(look)
+    }
+
     async fn look(&mut self) -> Result<Arc<Look>, End> {
         let look = tokio::select! {
             look = self.runner.observer.fresh(self.pods) => look,
@@ -333,6 +357,30 @@ impl<'a> Run<'a> {
             return self.runtime_back().await;
         }
         Ok(look)
+    }
+
+    /// Plans, and checks the plan.
+    fn plan(&self, look: &Look, targets: &BTreeSet<Target>, policy: &Policy) -> Result<Plan, End> {
+        let quarantine = self.runner.next_attempts(look.taken_at);
+        let mut snapshot = look
+            .snapshot(quarantine)
+            .map_err(|error| End::NoLook(error.to_string()))?;
+        self.pass_over_what_stayed(&mut snapshot);
+        let mut plan = match &self.plan {
+            Some(saved) => gc::plan_within(&snapshot, policy, targets, &saved.objects),
+            None => gc::plan(&snapshot, policy, targets),
+        };
+        if let Some(pods) = &self.scope {
+            plan.narrow(pods);
+        }
+        let violations = gc::check::check(&plan.removals, &snapshot, policy);
+        for violation in &violations {
+            tracing::error!(%violation, "the plan breaks a rule; this is a bug in crisweep");
+        }
+        match violations.first() {
+            None => Ok(plan),
+            Some(first) => Err(End::BadPlan(first.to_string())),
+        }
     }
 
     /// Says whether the pass may go on after a batch.

@@ -2,15 +2,14 @@
 
 pub mod admission;
 pub mod alert;
-mod changes;
+mod end;
 mod fleet_brakes;
 mod history;
 pub mod poll;
-mod summary;
 pub mod thresholds;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,17 +23,18 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Config;
 use crate::fleet::Fleet;
 use crate::model::{
-    AlertInfo, AlertResult, Brake, Caller, Cause, Outcome, Pass, PassState, Target, TriggerInfo,
+    AlertInfo, AlertResult, Brake, Caller, Cause, Outcome, Pass, PassState, TriggerInfo,
 };
 use crate::pass::record::Record;
-use crate::pass::{JOURNAL_PATIENCE, PassEnd, Runner};
+use crate::pass::{PassEnd, Runner};
 use crate::state::{self, History};
 use crate::system::pulse::Pulses;
 use crate::telemetry::LineLimit;
 pub use admission::{Admission, Trigger};
-use admission::{Admissions, QueuedPass};
+use admission::{Admissions, QueuedPass, Wait};
+use end::summary;
 use history::PassHistory;
-use summary::summary;
+use waiting::{tell, until};
 
 /// Log lines about queued passes per minute. A flapping alert may queue and withdraw a pass thousands of times
 /// a second.
@@ -74,14 +74,6 @@ struct WorkerState {
     history: PassHistory,
     /// What the waiting passes told of why they wait.
     told: BTreeMap<String, waiting::Told>,
-}
-
-/// A pass that begins.
-struct Next {
-    queued: QueuedPass,
-    record: Arc<Record>,
-    /// The targets that need a slot among all nodes; a budget that comes later asks for none.
-    budgeted: BTreeSet<Target>,
 }
 
 impl WorkerState {
@@ -185,8 +177,32 @@ impl Worker {
         if let Some(running) = state.running() {
             state.admissions.begun(running.read(Pass::begun));
         }
-        let admit = |trigger| self.admit(&mut state, trigger, now);
-        let mut admissions: Vec<Admission> = triggers.into_iter().map(admit).collect();
+        let mut admissions = Vec::with_capacity(triggers.len());
+        for trigger in triggers {
+            if self.inner.shutdown.is_cancelled() {
+                let why = "the service is going down";
+                admissions.push(Admission::without_pass(AlertResult::Unavailable, why));
+                continue;
+            }
+            let id = state.history.next_id();
+            let info = TriggerInfo {
+                cause: trigger.cause,
+                by: trigger.by.clone(),
+                alert: trigger.alert.clone(),
+                follow_up: false,
+            };
+            let admission = state.admissions.admit(trigger, &id, now);
+            let pass = admission.pass.as_deref();
+            let queued = state.admissions.waiting().find(|it| it.id == id).cloned();
+            if let Some(queued) = queued {
+                self.enlist(&mut state, &queued, info, now);
+            } else if admission.result == AlertResult::Merged
+                && let Some(record) = pass.and_then(|id| state.history.find(id))
+            {
+                record.update(|pass| pass.merged_triggers += 1);
+            }
+            admissions.push(admission);
+        }
         self.show_waiting(&mut state);
         for admission in &mut admissions {
             let waits = |id: &str| Self::why_waiting(&state, id, now);
@@ -197,31 +213,6 @@ impl Worker {
         drop(state);
         self.inner.wake.notify_one();
         admissions
-    }
-
-    fn admit(&self, state: &mut WorkerState, trigger: Trigger, now: Duration) -> Admission {
-        if self.inner.shutdown.is_cancelled() {
-            let why = "the service is going down";
-            return Admission::without_pass(AlertResult::Unavailable, why);
-        }
-        let id = state.history.next_id();
-        let info = TriggerInfo {
-            cause: trigger.cause,
-            by: trigger.by.clone(),
-            alert: trigger.alert.clone(),
-            follow_up: false,
-        };
-        let admission = state.admissions.admit(trigger, &id, now);
-        let pass = admission.pass.as_deref();
-        let queued = state.admissions.waiting().find(|it| it.id == id).cloned();
-        if let Some(queued) = queued {
-            self.enlist(state, &queued, info, now);
-        } else if admission.result == AlertResult::Merged
-            && let Some(record) = pass.and_then(|id| state.history.find(id))
-        {
-            record.update(|pass| pass.merged_triggers += 1);
-        }
-        admission
     }
 
     /// Takes back the waiting pass that only this resolved alert asked for.
@@ -262,9 +253,9 @@ impl Worker {
     pub async fn run(&self) {
         let mut fleet = self.inner.fleet.changes();
         while !self.inner.shutdown.is_cancelled() {
-            if let Some(next) = self.next() {
-                self.inner.fleet.want_slot(!next.budgeted.is_empty());
-                self.run_one(&next).await;
+            if let Some((queued, record)) = self.next() {
+                self.inner.fleet.want_slot(!queued.budgeted.is_empty());
+                self.run_one(&queued, &record).await;
                 continue;
             }
             self.want_slot();
@@ -295,33 +286,69 @@ impl Worker {
         }
     }
 
-    fn next(&self) -> Option<Next> {
+    /// Takes the next pass that may begin, with its record.
+    fn next(&self) -> Option<(QueuedPass, Arc<Record>)> {
         let now = self.inner.began.elapsed();
         let mut guard = self.state();
         let state = &mut *guard;
         let (queued, rest) = state.admissions.next(now, || state.history.next_id())?;
-        let budgeted = state.admissions.budgeted(&queued);
         let record = state.history.find(&queued.id).unwrap_or_else(|| {
             // The history never forgets a waiting pass; still, a pass without a record would block all others.
-            let info = TriggerInfo {
-                cause: queued
-                    .automatic
-                    .filter(|_| !queued.by_hand)
-                    .unwrap_or(Cause::Manual),
-                by: None,
-                alert: None,
-                follow_up: queued.is_follow_up,
-            };
-            self.enlist(state, &queued, info, now)
+            let cause = queued.automatic.filter(|_| !queued.by_hand);
+            self.enlist(state, &queued, cause.unwrap_or(Cause::Manual).into(), now)
         });
         if let Some(rest) = rest {
             self.enlist_after(state, &record, &rest, now);
         }
-        Some(Next {
-            queued,
-            record,
-            budgeted,
-        })
+        Some((queued, record))
+    }
+
+    /// Makes and logs the record of a newly queued pass.
+    fn enlist(
+        &self,
+        state: &mut WorkerState,
+        queued: &QueuedPass,
+        trigger: TriggerInfo,
+        now: Duration,
+    ) -> Arc<Record> {
+        let (cause, by) = (trigger.cause, trigger.by.as_ref().map(Caller::to_string));
+        let wait = state.admissions.why_waits(queued, now);
+        let not_before = until(wait.as_ref(), now);
+        let targets = queued.targets.iter().copied();
+        let pass = Pass {
+            dry_run: queued.options.dry_run,
+            runtime: self.runtime(),
+            plan: queued.options.plan.as_ref().map(|plan| plan.id.clone()),
+            not_before,
+            ..Pass::queued(queued.id.clone(), trigger, targets, clock())
+        };
+        let record = Arc::new(Record::new(pass));
+        state.history.remember(Arc::clone(&record));
+        self.changed();
+        tell(&mut state.told, &record, wait.as_ref());
+        let line = if cause.is_automatic() {
+            self.inner.queued_lines.admit(now)
+        } else {
+            Some(0)
+        };
+        if let Some(left_out) = line {
+            let targets: Vec<&str> = queued.targets.iter().map(|it| it.label()).collect();
+            tracing::info!(
+                pass.id = queued.id,
+                cause = cause.label(),
+                by,
+                targets = targets.join(", "),
+                dry_run = queued.options.dry_run,
+                wait_seconds = match wait {
+                    Some(Wait::Until(at, _)) if at < Duration::MAX =>
+                        Some(at.saturating_sub(now).as_secs()),
+                    Some(Wait::Until(..) | Wait::Stopped(..) | Wait::Slot) | None => None,
+                },
+                left_out = NonZeroU64::new(left_out),
+                "pass queued"
+            );
+        }
+        record
     }
 
     /// Makes the record of a pass that waits for objects that another pass left.
@@ -340,8 +367,7 @@ impl Worker {
         self.enlist(state, queued, trigger, now);
     }
 
-    async fn run_one(&self, next: &Next) {
-        let (queued, record) = (&next.queued, &next.record);
+    async fn run_one(&self, queued: &QueuedPass, record: &Arc<Record>) {
         let now = clock();
         record.update(|pass| {
             pass.state = PassState::Running;
@@ -372,7 +398,7 @@ impl Worker {
                 record.cancel();
                 pass.await
             }
-            never = self.hold_back(next) => match never {},
+            never = self.hold_back(queued, record) => match never {},
         };
         let end = result.unwrap_or_else(|error| {
             tracing::error!(pass.id = %queued.id, %error, "the pass panicked; this is a bug in crisweep");
@@ -382,53 +408,33 @@ impl Worker {
         self.finished(record, end).await;
     }
 
-    async fn finished(&self, record: &Record, end: PassEnd) {
-        let outcome = end.outcome;
-        self.free(record, &end);
-        let now = clock();
-        let journal = &self.inner.runner.journal;
-        journal.ended(&ended(record.pass(), outcome, now));
-        // A client that saw the end must not see "interrupted" after a crash.
-        journal.settled(JOURNAL_PATIENCE).await;
-        log_end(&self.close(record, outcome, now), outcome, 0);
+    /// Returns a pass of the history.
+    pub fn find(&self, id: &str) -> Option<Arc<Record>> {
+        self.state().history.find(id)
     }
 
-    /// Lets the next pass begin, and queues the follow-up of the ended one.
-    fn free(&self, record: &Record, end: &PassEnd) {
-        let now = self.inner.began.elapsed();
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let follow_up = state
-            .admissions
-            .finished(end, now, || state.history.next_id());
-        if let Some(queued) = follow_up {
-            self.enlist_after(state, record, &queued, now);
-        }
-        self.show_waiting(state);
+    /// Returns the passes of the history, newest first.
+    pub fn passes(&self) -> Vec<Pass> {
+        self.state().history.passes()
     }
 
-    /// Ends a pass that never began. `line`: how many log lines were dropped before this one; `None`: neither
-    /// log line nor journal entry is written.
-    fn end(&self, record: &Record, why: &str, line: Option<u64>) {
-        let (outcome, now) = (Outcome::Aborted, clock());
-        record.error(why.to_owned());
-        let pass = self.close(record, outcome, now);
-        if let Some(left_out) = line {
-            self.inner.runner.journal.ended(&pass);
-            log_end(&pass, outcome, left_out);
-        }
+    /// Returns the running pass.
+    pub fn running(&self) -> Option<Pass> {
+        self.state().running().map(|record| record.pass())
     }
 
-    /// Publishes the end of a pass.
-    fn close(&self, record: &Record, outcome: Outcome, now: Timestamp) -> Pass {
-        // Write lines before the end, so that a follower who sees the end has all lines.
-        record.line(summary(&ended(record.pass(), outcome, now)));
-        record.update(|pass| *pass = ended(pass.clone(), outcome, now));
-        self.changed();
-        let pass = record.pass();
-        self.runner().metrics.pass_finished(&pass);
-        self.runner().events.pass_ended(&pass);
-        pass
+    /// Returns a receiver that hears when a pass is queued, begins or ends.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changes.subscribe()
+    }
+
+    fn changed(&self) {
+        self.inner.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Returns the signal that the service goes down.
+    pub fn shutdown(&self) -> &CancellationToken {
+        &self.inner.shutdown
     }
 
     /// Locks the state, with the current brakes.
@@ -439,21 +445,6 @@ impl Worker {
         let now = self.inner.began.elapsed();
         state.admissions.set_fleet(self.inner.fleet.standing(), now);
         state
-    }
-}
-
-/// Logs the end of a pass, with the number of dropped log lines before it.
-fn log_end(pass: &Pass, outcome: Outcome, left_out: u64) {
-    let (outcome, left_out) = (outcome.label(), NonZeroU64::new(left_out));
-    tracing::info!(pass.id = %pass.id, outcome, left_out, "{}", summary(pass));
-}
-
-fn ended(pass: Pass, outcome: Outcome, now: Timestamp) -> Pass {
-    Pass {
-        state: PassState::Done,
-        outcome: Some(outcome),
-        finished_at: Some(now),
-        ..pass
     }
 }
 

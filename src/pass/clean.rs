@@ -4,20 +4,27 @@
 //! The pass then plans again on the next look, until a look is complete, nothing more is to be removed, or a
 //! round gained nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::end::End;
 use super::executor::{Batch, Until};
 use super::queue::{Next, Queue};
 use super::rescue::is_over;
 use super::{JOURNAL_PATIENCE, Phase, Run, progress};
-use crate::gc::{Expected, Plan, Removal};
-use crate::model::Target;
+use crate::gc::{self, Expected, Plan, Removal};
+use crate::model::{KeepReason, RemoveReason, Target, Text};
 use crate::snapshot::Look;
 use crate::snapshot_file;
 
 /// The most rounds of one target. If each look shows a little more, the next pass goes on.
 const ROUNDS_MAX: usize = 200;
+/// A look that takes longer than this and than `collect.max_age` serves several batches.
+const LONG_LOOK: Duration = Duration::from_secs(1);
+/// The pass works on a long look for this many times its duration, so at most a third of the pass is spent
+/// looking.
+const WORK_PER_LOOK: u32 = 2;
 
 /// Progress over the rounds of one target.
 #[derive(Debug, Default)]
@@ -62,7 +69,7 @@ impl Run<'_> {
             return Ok(None);
         }
         let policy = self.policy_of_round(target, round);
-        let mut plan = self.plan_under(look, &[target].into(), &policy)?;
+        let mut plan = self.plan(look, &[target].into(), &policy)?;
         self.report_plan_problems(target, round, look, &plan);
         if round == 0 {
             progress::planned(self.record, &plan, target);
@@ -174,17 +181,24 @@ impl Run<'_> {
                 }
             }
             match queue.next(self.batch_size()) {
-                Next::Batch(batch) => {
-                    let until = self.next_batch_begins(target, &queue);
-                    // Space freed by logs must not count as freed by a batch of images, so in the image phase logs
-                    // wait for the pass's end.
-                    let logs = match target {
-                        Target::Images => Vec::new(),
-                        Target::Containers | Target::Sandboxes | Target::Logs => {
-                            self.due_logs(look)
-                        }
-                    };
-                    let number = self.batch(target, batch, logs, until, look).await;
+                Next::Batch(removals) => {
+                    let (size, until) = (removals.len(), self.next_batch_begins(target, &queue));
+                    self.given_up = false;
+                    let mut logs = Vec::new();
+                    if target == Target::Images {
+                        self.measure_before(look, &removals);
+                    } else {
+                        // Space freed by logs must not count as freed by images, so there logs wait for the pass's end.
+                        logs = self.due_logs(look);
+                    }
+                    let mut batches = vec![(target, removals)];
+                    if !logs.is_empty() {
+                        batches.push((Target::Logs, logs));
+                    }
+                    let (number, unstarted) = self.run(batches, until, look).await;
+                    // A lost removal may have succeeded, so it still counts against the bound.
+                    let started = size.saturating_sub(unstarted) as u64;
+                    self.removals_left = self.removals_left.saturating_sub(started);
                     progress::batch(self.record, target, number, planned);
                 }
                 Next::Wait if self.executor.is_idle() => return Ok(()),
@@ -244,36 +258,40 @@ impl Run<'_> {
         others
     }
 
-    /// Runs one batch that rests on `look`, and beside it `logs` of removed containers; returns its number.
-    async fn batch(
+    /// Runs batches of some targets side by side, all resting on `look`: reports that they begin, and starts none of
+    /// their removals before all are in the journal. Returns the number of the first batch, and how many of its removals
+    /// have not started; those are open now.
+    pub(super) async fn run(
         &mut self,
-        target: Target,
-        batch: Vec<Removal>,
-        logs: Vec<Removal>,
+        batches: Vec<(Target, Vec<Removal>)>,
         until: Until,
         look: &Arc<Look>,
-    ) -> u64 {
-        self.given_up = false;
-        self.removals_left = self.removals_left.saturating_sub(batch.len() as u64);
-        if target == Target::Images {
-            self.measure_before(look, &batch);
+    ) -> (u64, usize) {
+        let batches = batches.into_iter();
+        let begun = batches.map(|(target, removals)| self.begin_batch(target, removals));
+        let mut batches: Vec<Batch> = begun.collect();
+        let due = batches
+            .iter()
+            .flat_map(|batch| batch.removals.iter().map(|it| (batch.number, it)));
+        let due: Vec<(u64, &Removal)> = due.collect();
+        let journal = &self.runner.journal;
+        let pass = self.record.id();
+        journal.intended(pass, &due, JOURNAL_PATIENCE).await;
+        if !self.executor.has_started_any() {
+            self.keep_snapshot(look);
         }
-        let mut batches = vec![self.begin_batch(target, batch)];
-        let number = batches.first().map_or(0, |batch| batch.number);
-        if !logs.is_empty() {
-            batches.push(self.begin_batch(Target::Logs, logs));
-        }
-        self.run(&mut batches, until, look).await;
-        let unstarted = batches.first().map_or(0, |batch| batch.removals.len());
-        // A lost removal may have succeeded, so it still counts against the bound.
-        self.removals_left = self.removals_left.saturating_add(unstarted as u64);
+        let on_done = |done| self.tally.note(done);
+        self.executor.run(&mut batches, until, look, on_done).await;
+        journal.progress(&self.record.pass());
+        let first = batches.first();
+        let first = first.map_or((0, 0), |batch| (batch.number, batch.removals.len()));
         let open = batches.into_iter().flat_map(|batch| batch.removals);
         self.tally.open.extend(open);
-        number
+        first
     }
 
     /// Reports and logs that a batch begins.
-    pub(super) fn begin_batch(&self, target: Target, removals: Vec<Removal>) -> Batch {
+    fn begin_batch(&self, target: Target, removals: Vec<Removal>) -> Batch {
         let number = self.report_of(target, |report| report.batches) + 1;
         self.record.update(|pass| {
             // Logs of removed containers are not a target of a pass without logs.
@@ -295,24 +313,6 @@ impl Run<'_> {
         }
     }
 
-    /// Runs batches that begin at the same time. Their removals are in the journal before the first one starts.
-    pub(super) async fn run(&mut self, batches: &mut [Batch], until: Until, look: &Arc<Look>) {
-        let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
-        let due = batches
-            .iter()
-            .flat_map(|batch| batch.removals.iter().map(|it| (batch.number, it)));
-        let due: Vec<(u64, &Removal)> = due.collect();
-        let journal = &runner.journal;
-        journal.intended(record.id(), &due, JOURNAL_PATIENCE).await;
-        if !self.executor.has_started_any() {
-            self.keep_snapshot(look);
-        }
-        let (tally, executor) = (&mut self.tally, &mut self.executor);
-        let on_done = |done| tally.note(runner, record, back_off, done);
-        executor.run(batches, until, look, on_done).await;
-        journal.progress(&record.pass());
-    }
-
     /// Keeps the node as it is before the first removal, so that its plan can be replayed afterwards.
     fn keep_snapshot(&self, look: &Arc<Look>) {
         let at_most = self.config.state.snapshots;
@@ -331,10 +331,8 @@ impl Run<'_> {
     /// Waits for the class probe in flight, or a moment.
     async fn wait(&mut self) -> Result<(), End> {
         self.not_stopped()?;
-        let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
-        let (tally, executor) = (&mut self.tally, &mut self.executor);
-        let on_done = |done| tally.note(runner, record, back_off, done);
-        executor.wait(on_done).await;
+        let on_done = |done| self.tally.note(done);
+        self.executor.wait(on_done).await;
         Ok(())
     }
 
@@ -358,9 +356,92 @@ impl Run<'_> {
         }
     }
 
+    /// Says whether the next batch needs a new look.
+    pub(super) fn is_stale(&self, look: &Look) -> bool {
+        let since_end = look.started.elapsed().saturating_sub(look.duration);
+        since_end > holds_for(look.duration, self.config.collect.max_age)
+    }
+
+    /// Keeps in the queue what both looks remove. An object that is gone counts as gone. An object that must
+    /// stay now counts as skipped, unless it was to go for a cap or for space and that goal is met.
+    pub(super) fn still_due(
+        &mut self,
+        look: &Look,
+        target: Target,
+        queue: &mut Queue,
+    ) -> Result<(), End> {
+        let due = queue.take();
+        if target == Target::Images && !self.images_are_known(look) {
+            return Ok(());
+        }
+        let mut policy = self.policy.clone();
+        policy.images = policy.images.freeing_on();
+        let fresh = self.plan(look, &[target].into(), &policy)?;
+        let kept = fresh.kept.iter();
+        let stays: BTreeMap<&str, KeepReason> =
+            kept.map(|k| (k.subject.id.as_str(), k.reason)).collect();
+        let before: Vec<(Text, RemoveReason)> = due
+            .iter()
+            .map(|removal| (removal.subject.id.clone(), removal.reason))
+            .collect();
+        let due = gc::plan::still_due(due, &fresh);
+        let still: BTreeSet<&str> = due.iter().map(|r| r.subject.id.as_str()).collect();
+        let sees_all = look.seen().is_all();
+        let may_come_again = target != Target::Images;
+        self.record.update(|pass| {
+            let report = pass.targets.entry(target).or_default();
+            for (id, reason) in before.iter().filter(|(id, _)| !still.contains(id.as_str())) {
+                match (reason, stays.get(id.as_str())) {
+                    (_, None) if sees_all => report.already_gone += 1,
+                    // It may still exist: a later round plans it again.
+                    (_, None) if may_come_again => {
+                        report.planned = report.planned.saturating_sub(1);
+                        self.no_longer_seen.insert((target, id.clone()));
+                    }
+                    (RemoveReason::OverCap, Some(_))
+                    | (RemoveReason::Space, Some(KeepReason::BelowThreshold)) => {
+                        report.planned = report.planned.saturating_sub(1);
+                    }
+                    (_, None | Some(_)) => report.skipped += 1,
+                }
+            }
+            report.count_remaining();
+        });
+        queue.put(due);
+        Ok(())
+    }
+
     /// Returns the size of the next batch.
     fn batch_size(&self) -> usize {
         let left = usize::try_from(self.removals_left).unwrap_or(usize::MAX);
         self.config.gc.batch_size.min(left)
+    }
+}
+
+/// Returns for how long after its end a look that took `took` is used.
+fn holds_for(took: Duration, max_age: Duration) -> Duration {
+    // 0 asks for a look before every batch, whatever it costs.
+    let is_long = !max_age.is_zero() && took > max_age.max(LONG_LOOK);
+    if is_long {
+        took.saturating_mul(WORK_PER_LOOK)
+    } else {
+        max_age
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_look_that_takes_longer_than_its_own_age_may_serves_many_batches() {
+        let seconds = Duration::from_secs;
+        assert_eq!(holds_for(Duration::ZERO, seconds(10)), seconds(10));
+        assert_eq!(holds_for(seconds(10), seconds(10)), seconds(10));
+        assert_eq!(holds_for(seconds(11), seconds(10)), seconds(22));
+        let short = Duration::from_millis(1);
+        assert_eq!(holds_for(LONG_LOOK, short), short);
+        assert_eq!(holds_for(seconds(2), short), seconds(4));
+        assert_eq!(holds_for(seconds(2), Duration::ZERO), Duration::ZERO);
     }
 }

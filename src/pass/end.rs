@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Run;
 use super::stops::StopCause;
-use crate::model::{Container, Outcome, Pass, Seen, Target, TargetReport};
+use crate::model::{Container, Coverage, Outcome, Pass, Pods, Seen, Target, TargetReport};
 use crate::pass::record::Record;
 use crate::snapshot::Look;
 
@@ -157,11 +157,10 @@ impl Run<'_> {
 
     /// Waits for removals in flight; says whether some were given up.
     async fn drain(&mut self) -> bool {
-        let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
+        let record = self.record;
         let until = Instant::now() + self.config.runtime.removal_timeout + TIMEOUT_TOLD_WITHIN;
-        let (tally, executor) = (&mut self.tally, &mut self.executor);
-        let on_done = |done| tally.note(runner, record, back_off, done);
-        let left = executor.drain(until, on_done).await;
+        let on_done = |done| self.tally.note(done);
+        let left = self.executor.drain(until, on_done).await;
         if left.is_empty() {
             return false;
         }
@@ -193,6 +192,26 @@ impl Run<'_> {
                 .error(format!("no look at the node after the pass: {why}")),
         }
         look.ok()
+    }
+
+    /// Tells each finished pod of which the look after the pass shows no container any more.
+    fn tell_last_records(&self, look: &Look) {
+        let events = &self.runner.events;
+        let (Pods::Known(list), Ok(containers)) = (&look.pods, &look.containers) else {
+            return;
+        };
+        let is_whole = containers.coverage == Coverage::Whole && containers.malformed == 0;
+        if !events.tells_pods() || !is_whole {
+            return;
+        }
+        let rows = containers.rows.iter();
+        let still: BTreeSet<_> = rows.flat_map(|row| &row.pod).map(|pod| &pod.uid).collect();
+        for record in self.gone.last_records() {
+            let pod = list.pods.get(&record.pod.uid);
+            if pod.is_some_and(|pod| pod.finished) && !still.contains(&record.pod.uid) {
+                events.records_removed(&record, &self.config.node.name, look.taken_at);
+            }
+        }
     }
 
     /// Returns the outcome.

@@ -144,7 +144,7 @@ impl Executor {
             self.note_waiting();
             if !lost {
                 for batch in &mut *batches {
-                    self.start_of(batch, look).await;
+                    self.start(batch, look).await;
                 }
             }
             let none_waits = batches.iter().all(|batch| batch.removals.is_empty());
@@ -164,30 +164,60 @@ impl Executor {
     }
 
     /// Starts as many removals of a batch as may start now.
-    async fn start_of(&mut self, batch: &mut Batch, look: &Arc<Look>) {
+    async fn start(&mut self, batch: &mut Batch, look: &Arc<Look>) {
         while let Some(next) = batch.removals.front() {
             if self.is_stopped() || !self.may_start(next.subject.target).await {
                 return;
             }
-            if let Some(removal) = batch.removals.pop_front() {
-                self.start(removal, batch.number, look);
-            }
+            let Some(removal) = batch.removals.pop_front() else {
+                return;
+            };
+            let (number, at) = (self.next_number, Instant::now());
+            self.next_number += 1;
+            let started = Started {
+                at,
+                batch: batch.number,
+                target: removal.subject.target,
+                id: removal.subject.id.clone(),
+                waits: Waits::No,
+            };
+            self.started.insert(number, started);
+            self.in_flight.begin(number, &removal.subject);
+            let basis = Basis::of(look, &removal, self.remover.evidence());
+            let remover = Arc::clone(&self.remover);
+            self.running.spawn(async move {
+                let outcome = remove(&remover, &basis, &removal).await;
+                (number, removal, outcome, at.elapsed())
+            });
         }
     }
 
-    /// Says whether a removal may start now. Images go one at a time: each costs the runtime time in proportion
-    /// to its whole store.
+    /// Says whether a removal may start now.
     async fn may_start(&mut self, target: Target) -> bool {
-        match target {
-            Target::Images => {
-                let alone = !self.has_image();
-                if alone {
-                    self.rest().await;
-                }
-                alone && !self.is_stopped()
+        if target == Target::Images {
+            // One at a time: each costs the runtime time in proportion to its whole store.
+            if self.has_image() {
+                return false;
             }
-            Target::Containers | Target::Sandboxes | Target::Logs => self.is_within_limit(target),
+            self.rest().await;
+            return !self.is_stopped();
         }
+        if self.rest_until.is_some_and(|until| Instant::now() < until) {
+            return false;
+        }
+        let (fast, logs, slow) = self.in_flight();
+        if self.limiter.may_start(target, fast.len(), logs, slow) {
+            return true;
+        }
+        if target == Target::Logs {
+            return false;
+        }
+        let youngest = fast.iter().min();
+        // On a stalled disk no scout returns, so all wait for the disk.
+        let may_scout = self.scouts < SCOUTS_MAX
+            && youngest.is_some_and(|youngest| self.limiter.may_scout(*youngest, slow));
+        self.scouts += usize::from(may_scout);
+        may_scout
     }
 
     fn has_image(&self) -> bool {
@@ -269,25 +299,6 @@ impl Executor {
             .may_start(Target::Sandboxes, fast.len(), logs, slow)
     }
 
-    fn is_within_limit(&mut self, target: Target) -> bool {
-        if self.rest_until.is_some_and(|until| Instant::now() < until) {
-            return false;
-        }
-        let (fast, logs, slow) = self.in_flight();
-        if self.limiter.may_start(target, fast.len(), logs, slow) {
-            return true;
-        }
-        if target == Target::Logs {
-            return false;
-        }
-        let youngest = fast.iter().min();
-        // On a stalled disk no scout returns, so all wait for the disk.
-        let may_scout = self.scouts < SCOUTS_MAX
-            && youngest.is_some_and(|youngest| self.limiter.may_scout(*youngest, slow));
-        self.scouts += usize::from(may_scout);
-        may_scout
-    }
-
     /// Says whether only slow removals are in flight.
     pub(super) fn only_slow(&self) -> bool {
         let (fast, logs, slow) = self.in_flight();
@@ -327,27 +338,6 @@ impl Executor {
                 self.limiter.waits();
             }
         }
-    }
-
-    fn start(&mut self, removal: Removal, batch: u64, look: &Arc<Look>) {
-        let number = self.next_number;
-        self.next_number += 1;
-        let at = Instant::now();
-        let started = Started {
-            at,
-            batch,
-            target: removal.subject.target,
-            id: removal.subject.id.clone(),
-            waits: Waits::No,
-        };
-        self.started.insert(number, started);
-        self.in_flight.begin(number, &removal.subject);
-        let basis = Basis::of(look, &removal, self.remover.evidence());
-        let remover = Arc::clone(&self.remover);
-        self.running.spawn(async move {
-            let outcome = remove(&remover, &basis, &removal).await;
-            (number, removal, outcome, at.elapsed())
-        });
     }
 
     /// Waits until a removal ends, another one may start, or the pass must end.

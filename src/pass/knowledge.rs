@@ -1,5 +1,4 @@
-//! What a pass knows of the pods: waits for a settling source, reports what was known, and what was kept
-//! because a pod is unknown.
+//! What a pass knows of the pods: reports it, and what was kept because a pod is unknown; waits for quiet pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,40 +8,10 @@ use super::Run;
 use super::end::End;
 use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::gc::{self};
-use crate::model::{Cause, Pods, PodsReport, PodsUnknown, Target};
+use crate::model::{Cause, PodsReport, Target};
 use crate::snapshot::Look;
 
-/// How often a pass waits for a source that fails and settles again.
-const SETTLING_WAITS_MAX: usize = 3;
-
 impl Run<'_> {
-    /// Takes the first look; if the pod source is settling, waits and looks again.
-    pub(super) async fn first_look(
-        &mut self,
-        targets: &BTreeSet<Target>,
-    ) -> Result<Arc<Look>, End> {
-        let mut look = self.look().await?;
-        let asks_for_pods = targets.iter().any(|target| *target != Target::Images);
-        for _ in 0..SETTLING_WAITS_MAX {
-            let settling = look.pods == Pods::Unknown(PodsUnknown::Settling);
-            if !asks_for_pods || !settling {
-                break;
-            }
-            let wait = self.runner.observer.unsettled_for().await;
-            let seconds = wait.as_secs_f64();
-            let line = format!("waiting {seconds:.0} s for the pod source to settle (pods.settle)");
-            tracing::info!(pass.id = %self.record.id(), seconds, "waiting for the pod source to settle");
-            self.record.line(line);
-            self.rest(wait).await;
-            if let Err(end) = self.not_stopped() {
-                self.report_knowledge(&look, targets);
-                return Err(end);
-            }
-            look = self.look().await?;
-        }
-        Ok(look)
-    }
-
     /// Waits until finished pods have been finished for `quiet`, so that one run of the command does
     /// everything.
     pub(super) async fn wait_for_quiet(

@@ -30,10 +30,8 @@ impl Run<'_> {
     pub(super) async fn logs_follow(&mut self, look: &Arc<Look>) {
         let logs = self.due_logs(look);
         if !logs.is_empty() {
-            let mut batches = [self.begin_batch(Target::Logs, logs)];
-            self.run(&mut batches, Until::OnlySlow, look).await;
-            let [logs] = batches;
-            self.tally.open.extend(logs.removals);
+            let batches = vec![(Target::Logs, logs)];
+            self.run(batches, Until::OnlySlow, look).await;
         }
     }
 

@@ -90,18 +90,20 @@ impl Remover {
     }
 }
 
-/// What a removal needs of the look that its plan rests on. A hung removal must not keep a look of megabytes in
-/// memory.
+/// What a removal is about, with what it needs of the look that its plan rests on. A hung removal must not keep a look
+/// of megabytes in memory.
 #[derive(Clone, Debug)]
 pub(super) enum Basis {
-    /// An image's: the containers that the look knew.
-    Look(Arc<Look>),
-    /// A sandbox's: who frees its network.
-    Frees(FreesNetwork),
-    /// A container's: what its evidence says of its pod.
-    Origin(Origin),
-    /// Nothing.
-    Nothing,
+    /// A container, and what its evidence says of its pod.
+    Container(ContainerId, Origin),
+    /// A sandbox, and which call frees its network.
+    Sandbox(PodSandboxId, FreesNetwork),
+    /// A log.
+    Log,
+    /// An image, and the look, for the containers that it knew.
+    Image(Arc<Look>),
+    /// A container or sandbox without an id.
+    NoId,
 }
 
 /// Which call frees a sandbox's network.
@@ -115,12 +117,18 @@ pub(super) enum FreesNetwork {
 
 impl Basis {
     pub(super) fn of(look: &Arc<Look>, removal: &Removal, evidence: &EvidenceKeeper) -> Self {
-        match removal.subject.target {
-            Target::Images => Self::Look(Arc::clone(look)),
-            Target::Sandboxes => Self::Frees(frees_network(look)),
-            Target::Containers => Self::Origin(evidence.origin(look, removal)),
-            Target::Logs => Self::Nothing,
-        }
+        let id = removal.subject.id.as_str();
+        let basis = match removal.subject.target {
+            Target::Containers => {
+                ContainerId::new(id).map(|id| Self::Container(id, evidence.origin(look, removal)))
+            }
+            Target::Sandboxes => {
+                PodSandboxId::new(id).map(|id| Self::Sandbox(id, frees_network(look)))
+            }
+            Target::Logs => Some(Self::Log),
+            Target::Images => Some(Self::Image(Arc::clone(look))),
+        };
+        basis.unwrap_or(Self::NoId)
     }
 }
 
@@ -140,23 +148,12 @@ pub(super) async fn remove(remover: &Remover, basis: &Basis, removal: &Removal) 
         Ok(false) => return RemovalOutcome::skipped(NEEDED_NOW),
         Err(error) => return failure(&error),
     }
-    let id = removal.subject.id.as_str();
-    let result = match removal.subject.target {
-        Target::Containers => match ContainerId::new(id) {
-            Some(id) => container(remover, basis, removal, &id).await,
-            None => return RemovalOutcome::skipped("it has no id"),
-        },
-        Target::Sandboxes => match PodSandboxId::new(id) {
-            Some(id) => sandbox(remover, basis, removal, &id).await,
-            None => return RemovalOutcome::skipped("it has no id"),
-        },
-        Target::Logs => remover.logs.remove(client, removal).await,
-        Target::Images => match basis {
-            Basis::Look(look) => image::image(remover, look, removal).await,
-            Basis::Frees(_) | Basis::Origin(_) | Basis::Nothing => {
-                return RemovalOutcome::skipped("the record that the plan rests on is not known");
-            }
-        },
+    let result = match basis {
+        Basis::Container(id, origin) => container(remover, removal, id, origin).await,
+        Basis::Sandbox(id, frees) => sandbox(remover, removal, id, *frees).await,
+        Basis::Log => remover.logs.remove(client, removal).await,
+        Basis::Image(look) => image::image(remover, look, removal).await,
+        Basis::NoId => return RemovalOutcome::skipped("it has no id"),
     };
     result.unwrap_or_else(|error| failure(&error))
 }
@@ -172,9 +169,9 @@ fn failure(error: &runtime::Error) -> RemovalOutcome {
 
 async fn container(
     remover: &Remover,
-    basis: &Basis,
     removal: &Removal,
     id: &ContainerId,
+    origin: &Origin,
 ) -> Result<RemovalOutcome, runtime::Error> {
     let client = &remover.client;
     let asked_at = Instant::now();
@@ -207,7 +204,7 @@ async fn container(
     }
     let mut evidence = IsKept::No;
     if remover.evidence.is_on() {
-        match remover.evidence.keep(removal, &status, basis).await {
+        match remover.evidence.keep(removal, &status, origin).await {
             Ok(is_kept) => evidence = is_kept,
             Err(why) => return Ok(RemovalOutcome::skipped(&why)),
         }
@@ -233,13 +230,14 @@ async fn container(
     ended(remover, result, || client.container_status(id)).await
 }
 
-/// Asks the runtime whether the newer records still exist; returns the outcome if not. A shared answer is too old after
-/// a step that took time.
+/// Asks the runtime anew whether the newer records still exist; returns the outcome if not. A shared answer is too old
+/// after a step that took time.
 async fn is_needed_now(
     remover: &Remover,
     removal: &Removal,
 ) -> Result<Option<RemovalOutcome>, runtime::Error> {
-    let exist = superseded::all_exist_now(&remover.client, removal).await?;
+    let newer = NewerRecords::default();
+    let exist = newer.all_exist(&remover.client, removal).await?;
     Ok((!exist).then(|| RemovalOutcome::skipped(NEEDED_NOW)))
 }
 
@@ -309,15 +307,15 @@ where
 
 async fn sandbox(
     remover: &Remover,
-    basis: &Basis,
     removal: &Removal,
     id: &PodSandboxId,
+    frees: FreesNetwork,
 ) -> Result<RemovalOutcome, runtime::Error> {
     let client = &remover.client;
     if let Some(stays) = not_due(remover, removal, id).await? {
         return Ok(stays);
     }
-    if !matches!(basis, Basis::Frees(FreesNetwork::Remove)) {
+    if frees == FreesNetwork::Stop {
         if let Err(error) = client.stop_pod_sandbox(id).await {
             return ended(remover, Err(error), || client.sandbox_status(id)).await;
         }

@@ -138,7 +138,7 @@ impl Run<'_> {
         if look.pod_origin.source != PodSourceKind::ApiServer {
             return Ok(BTreeSet::new());
         }
-        let plan = self.plan(look, lists)?;
+        let plan = self.plan(look, lists, &self.policy)?;
         let mut pods: BTreeMap<&PodUid, (u64, u64)> = BTreeMap::new();
         for removal in &plan.removals {
             let subject = &removal.subject;

@@ -1,12 +1,12 @@
-//! Counts outcomes of removals and writes each one to report, metrics, log, journal and quarantine.
+//! Counts outcomes of removals, writes each one to report, metrics, log, journal and quarantine, and gives up a target of
+//! which most fail.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::Runner;
-use super::breaker::FailureShare;
 use super::executor::Done;
+use super::{Run, Runner};
 use crate::config::BackOff;
 use crate::gc::Removal;
 use crate::model::{FailureClass, PodSandboxId, RemovalOutcome, Target, Text};
@@ -17,11 +17,16 @@ use crate::pass::record::Record;
 const TIMEOUT_HINT: &str = "a runtime.removal_timeout shorter than the network teardown makes no \
                             progress, ever: make it longer than the slowest one";
 
+/// The breaker looks at the share of failures from this many attempts on.
+const MIN_ATTEMPTS: u64 = 5;
+
 /// The outcomes of a pass.
-#[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct Tally<'a> {
+    runner: &'a Runner,
+    record: &'a Record,
+    back_off: BackOff,
     /// Failures of each target.
-    pub(super) share: FailureShare,
+    share: FailureShare,
     /// Outcomes of sandboxes that the queue has not seen yet.
     pub(super) ended: Vec<(String, RemovalOutcome)>,
     /// Removals that a cancel, the deadline or a lost runtime left open, until the queue takes them back.
@@ -38,15 +43,26 @@ pub(super) struct Tally {
     pub(super) failed: BTreeSet<(Target, Text)>,
 }
 
-impl Tally {
+impl<'a> Tally<'a> {
+    pub(super) fn new(runner: &'a Runner, record: &'a Record, back_off: BackOff) -> Self {
+        Self {
+            runner,
+            record,
+            back_off,
+            share: FailureShare::default(),
+            ended: Vec::new(),
+            open: Vec::new(),
+            has_failed_log: false,
+            ended_since_look: 0,
+            stayed: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            failed: BTreeSet::new(),
+        }
+    }
+
     /// Notes one outcome.
-    pub(super) fn note(
-        &mut self,
-        runner: &Runner,
-        record: &Record,
-        back_off: BackOff,
-        mut done: Done,
-    ) {
+    pub(super) fn note(&mut self, mut done: Done) {
+        let (runner, record) = (self.runner, self.record);
         let (target, id) = (done.removal.subject.target, done.removal.subject.id.clone());
         log(record, &done);
         self.ended_since_look += 1;
@@ -95,7 +111,7 @@ impl Tally {
                 *at = Some(now);
                 *failures = sandbox.as_ref().map(|id| {
                     let mut quarantine = runner.quarantine();
-                    quarantine.failed(id, *class, why.clone(), back_off, now)
+                    quarantine.failed(id, *class, why.clone(), self.back_off, now)
                 });
             }
             RemovalOutcome::Skipped { .. } => drop(self.stayed.insert(id.to_string())),
@@ -118,6 +134,57 @@ impl Tally {
         }
         let (journal, pass_id) = (&runner.journal, record.id());
         journal.tried(pass_id, &done.removal, done.outcome, done.latency);
+    }
+}
+
+/// Attempts and failures of each target. Quarantined sandboxes are not counted: they are probes, expected to
+/// fail.
+#[derive(Debug, Default)]
+struct FailureShare(BTreeMap<Target, (u64, u64)>);
+
+impl FailureShare {
+    /// Counts a removal, if the runtime answered.
+    fn tried(&mut self, target: Target, outcome: &RemovalOutcome) {
+        let failed = match outcome {
+            RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun => return,
+            RemovalOutcome::Failed { .. } => 1,
+            RemovalOutcome::Removed { .. }
+            | RemovalOutcome::AlreadyGone
+            | RemovalOutcome::Skipped { .. } => 0,
+        };
+        let (attempts, failures) = self.0.entry(target).or_default();
+        *attempts += 1;
+        *failures += failed;
+    }
+
+    /// Returns attempts and failures of a target if the share of failures is above `ratio`.
+    #[expect(clippy::cast_precision_loss, reason = "a share of some thousands")]
+    fn beyond(&self, target: Target, ratio: f64) -> Option<(u64, u64)> {
+        let (attempts, failures) = *self.0.get(&target)?;
+        let is_beyond = attempts >= MIN_ATTEMPTS && failures as f64 / attempts as f64 > ratio;
+        is_beyond.then_some((attempts, failures))
+    }
+}
+
+/// The circuit breaker: gives up a target for this pass if most of its removals fail. The next target goes on: a broken
+/// CNI plugin must not stop image removal on a full disk.
+impl Run<'_> {
+    /// Says whether the breaker ends the target, and reports it.
+    pub(super) fn breaks(&mut self, target: Target) -> bool {
+        let ratio = self.config.gc.failure_ratio;
+        let Some((attempts, failures)) =
+            ratio.and_then(|ratio| self.tally.share.beyond(target, ratio))
+        else {
+            return false;
+        };
+        self.runner.metrics.breaker_tripped();
+        self.given_up = true;
+        let why = format!(
+            "circuit breaker (gc.failure_ratio): {failures} of {attempts} removals failed; the rest stays"
+        );
+        tracing::warn!(pass.id = %self.record.id(), target = target.label(), why, "target given up");
+        self.record.error(format!("{target}: {why}"));
+        true
     }
 }
 

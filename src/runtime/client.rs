@@ -7,7 +7,6 @@ mod connection;
 mod fallback;
 mod framing;
 mod lists;
-mod removals;
 mod row_body;
 mod settings;
 mod streams;
@@ -19,7 +18,6 @@ use std::time::Duration;
 
 use self::connection::{Connection, request};
 use self::framing::{Awaits, Checked};
-use self::removals::gone_is_success;
 pub use self::settings::{LogRoots, Settings, below};
 use super::{
     ContainerStatus, Defect, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert,
@@ -319,6 +317,53 @@ impl Client {
         Ok(page.rows)
     }
 
+    /// Stops a container, killing it after `grace`. Gone is success.
+    pub async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), Error> {
+        let message = cri::StopContainerRequest {
+            container_id: id.to_string(),
+            timeout: whole_seconds(grace),
+        };
+        let deadline = self.shared.settings.removal_timeout.saturating_add(grace);
+        let mut rpc = self.runtime_rpc();
+        let call = rpc.stop_container(request(message, deadline));
+        gone_is_success(self.runtime().call("StopContainer", deadline, call).await)
+    }
+
+    /// Removes a container: **kills it first if it runs**. Gone is success.
+    pub async fn remove_container(&self, id: &ContainerId) -> Result<(), Error> {
+        let message = cri::RemoveContainerRequest {
+            container_id: id.to_string(),
+        };
+        let (mut rpc, deadline) = self.removal();
+        let call = rpc.remove_container(request(message, deadline));
+        gone_is_success(self.runtime().call("RemoveContainer", deadline, call).await)?;
+        self.forget_container(id);
+        Ok(())
+    }
+
+    /// Stops a pod sandbox and what it holds. Gone is success.
+    pub async fn stop_pod_sandbox(&self, id: &PodSandboxId) -> Result<(), Error> {
+        let message = cri::StopPodSandboxRequest {
+            pod_sandbox_id: id.to_string(),
+        };
+        let (mut rpc, deadline) = self.removal();
+        let call = rpc.stop_pod_sandbox(request(message, deadline));
+        gone_is_success(self.runtime().call("StopPodSandbox", deadline, call).await)
+    }
+
+    /// Removes a pod sandbox: **kills and removes what it holds**. Gone is success.
+    pub async fn remove_pod_sandbox(&self, id: &PodSandboxId) -> Result<(), Error> {
+        let message = cri::RemovePodSandboxRequest {
+            pod_sandbox_id: id.to_string(),
+        };
+        let (mut rpc, deadline) = self.removal();
+        let call = rpc.remove_pod_sandbox(request(message, deadline));
+        let answer = self.runtime().call("RemovePodSandbox", deadline, call);
+        gone_is_success(answer.await)?;
+        self.forget_sandbox(id);
+        Ok(())
+    }
+
     /// Removes an image of a runtime handler (empty: the default handler), with **all its tags, even while
     /// containers use it**. Gone is success. Refuses an empty name, because runtimes treat an empty id as a
     /// prefix of every id.
@@ -381,6 +426,19 @@ fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// containerd 1.6 returns `NOT_FOUND` where later versions return OK.
+fn gone_is_success<T>(answer: Result<T, Error>) -> Result<(), Error> {
+    found(answer).map(|_| ())
+}
+
+/// Rounds up: a grace of half a second must not become zero.
+fn whole_seconds(grace: Duration) -> i64 {
+    let seconds = grace
+        .as_secs()
+        .saturating_add(u64::from(grace.subsec_nanos() > 0));
+    i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
 fn not_about(method: &'static str, id: &str) -> Error {

@@ -7,7 +7,7 @@
 //! `force`. The fleet's hold works like pause; its other brakes and the jitter bind automatic triggers only. (`force`
 //! also switches off the circuit breaker; see `pass`.)
 
-mod queued;
+mod ended;
 mod ready;
 mod seen;
 
@@ -20,9 +20,7 @@ use serde::Serialize;
 use crate::config::Brakes;
 use crate::fleet::Standing;
 use crate::gc::PassOptions;
-use crate::model::{AlertInfo, AlertResult, Caller, Cause, Outcome, Target};
-use crate::pass::PassEnd;
-pub use queued::QueuedPass;
+use crate::model::{AlertInfo, AlertResult, Caller, Cause, Target};
 pub use ready::Wait;
 use seen::{AlertKey, AlertReply, SeenAlerts};
 
@@ -94,6 +92,36 @@ impl Admission {
             why,
         }
     }
+}
+
+/// A waiting or running pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedPass {
+    /// The pass's id.
+    pub id: String,
+    /// Its targets; never empty.
+    pub targets: BTreeSet<Target>,
+    /// Its options.
+    pub options: PassOptions,
+    /// A person asked for it, so that no brake but pause binds it.
+    pub by_hand: bool,
+    /// Who asked first over HTTP, where that is known.
+    by: Option<Caller>,
+    /// The cause of the first automatic trigger, if there is one.
+    pub automatic: Option<Cause>,
+    /// What automatic triggers ask for.
+    automatic_targets: BTreeSet<Target>,
+    /// Targets that another pass postponed, and the earliest start of each.
+    not_before: BTreeMap<Target, Duration>,
+    /// When the first automatic trigger asked, and the random part of its jitter.
+    asked: Option<(Duration, u32)>,
+    /// Its targets that need a slot among all nodes, from its beginning on; a budget that comes later asks for none.
+    pub budgeted: BTreeSet<Target>,
+    /// It exists only as a follow-up of another pass, so it gets no follow-up itself.
+    pub is_follow_up: bool,
+    alerts: BTreeSet<AlertKey>,
+    /// An automatic trigger wants it that cannot be withdrawn: one without an alert, or an alert beyond `SEEN_MAX`.
+    kept: bool,
 }
 
 /// The state machine: the waiting passes, the running pass, and the memory of past passes.
@@ -179,23 +207,11 @@ impl Admissions {
                 return Admission::without_pass(AlertResult::Braked, SPENT);
             }
         }
-        self.enqueue(&trigger, key, id, now)
-    }
-
-    fn enqueue(
-        &mut self,
-        trigger: &Trigger,
-        key: Option<AlertKey>,
-        id: &str,
-        now: Duration,
-    ) -> Admission {
-        let asked = trigger.cause.is_automatic().then_some((now, self.draw));
         let full = self.is_full(&trigger.options, !trigger.cause.is_automatic());
-        let waiting = self.queue.iter_mut().find(|queued| queued.takes(trigger));
+        let waiting = self.queue.iter_mut().find(|queued| queued.takes(&trigger));
         let (pass, result) = match waiting {
             Some(queued) => {
-                queued.join(trigger, key.as_ref());
-                queued.asked = queued.asked.or(asked);
+                queued.join(&trigger, key.as_ref(), (now, self.draw));
                 (queued.id.clone(), AlertResult::Merged)
             }
             None if full => {
@@ -203,9 +219,8 @@ impl Admissions {
                 return Admission::without_pass(AlertResult::Unavailable, why);
             }
             None => {
-                let mut queued = QueuedPass::of(id, trigger);
-                queued.join(trigger, key.as_ref());
-                queued.asked = asked;
+                let mut queued = QueuedPass::of(id, &trigger);
+                queued.join(&trigger, key.as_ref(), (now, self.draw));
                 self.queue.push_back(queued);
                 (id.to_owned(), AlertResult::Accepted)
             }
@@ -295,85 +310,21 @@ impl Admissions {
         if self.running.is_some() {
             return None;
         }
-        let is_ready = |queued: &QueuedPass| !self.ready(queued, now).is_empty();
-        let position = self.queue.iter().position(is_ready)?;
+        let ready = self.queue.iter().map(|queued| self.ready(queued, now));
+        let (position, ready) = ready.enumerate().find(|(_, ready)| !ready.is_empty())?;
         let mut queued = self.queue.remove(position)?;
-        let ready = self.ready(&queued, now);
         let rest = queued.split_off(&ready, free_id);
         if let Some(rest) = &rest {
             self.seen.moved(&rest.alerts, &rest.id);
             self.queue.insert(position, rest.clone());
         }
+        queued.budgeted = self.budgeted(&queued);
         self.running = Some(Running {
             pass: queued.clone(),
             since: now,
             begun: BTreeSet::new(),
         });
         Some((queued, rest))
-    }
-
-    /// Notes the end of the running pass. Returns a new follow-up pass for what it postponed, with the id from
-    /// `free_id`; `None` if there is none or if a waiting pass takes it over.
-    pub fn finished(
-        &mut self,
-        end: &PassEnd,
-        now: Duration,
-        free_id: impl FnOnce() -> String,
-    ) -> Option<QueuedPass> {
-        let Running { pass, since, .. } = self.running.take()?;
-        self.answer(&pass, reply(end), now);
-        if !pass.options.dry_run {
-            let ends = pass.targets.iter().map(|target| (*target, now));
-            self.finished.extend(ends);
-            self.count_passes(end, since);
-        }
-        self.follow_up(&pass, end, now, free_id)
-    }
-
-    /// Notes what a pass that is over did for the alerts that asked for it. It does not answer an alert that
-    /// another waiting pass still names: that alert waits for the other pass.
-    fn answer(&mut self, pass: &QueuedPass, reply: AlertReply, now: Duration) {
-        for key in &pass.alerts {
-            let mut queue = self.queue.iter();
-            let other = queue.find(|other| other.alerts.contains(key));
-            match other.filter(|_| reply == AlertReply::Answered) {
-                Some(other) => self.seen.moved([key], &other.id),
-                None => self.seen.end(key, reply, Some(now)),
-            }
-        }
-    }
-
-    /// Queues one follow-up of a pass, over the targets that it postponed and that automatic triggers asked for.
-    fn follow_up(
-        &mut self,
-        before: &QueuedPass,
-        end: &PassEnd,
-        now: Duration,
-        free_id: impl FnOnce() -> String,
-    ) -> Option<QueuedPass> {
-        let mut retry_after = end.retry_after.clone();
-        retry_after.retain(|target, _| before.automatic_targets.contains(target));
-        if retry_after.is_empty() || before.is_follow_up || end.dry_run {
-            return None;
-        }
-        let (options, asked) = (PassOptions::default(), (now, self.draw));
-        let full = self.is_full(&options, false);
-        let is_automatic = |it: &&mut QueuedPass| !it.by_hand && it.options == options;
-        if let Some(waiting) = self.queue.iter_mut().find(is_automatic) {
-            waiting.follow(before, &retry_after, asked);
-            let waiting = waiting.id.clone();
-            self.seen.moved(&before.alerts, &waiting);
-            return None;
-        }
-        if full {
-            return None;
-        }
-        let mut queued = QueuedPass::empty(&free_id(), options);
-        queued.is_follow_up = true;
-        queued.follow(before, &retry_after, asked);
-        self.seen.moved(&before.alerts, &queued.id);
-        self.queue.push_back(queued.clone());
-        Some(queued)
     }
 
     /// Takes back what a resolved alert asked for. Returns the waiting pass that no other trigger needs and
@@ -416,16 +367,111 @@ impl Admissions {
     }
 }
 
-/// Maps the end of a pass to the answer for its alerts. A dry run answers no alert.
-fn reply(end: &PassEnd) -> AlertReply {
-    match end.outcome {
-        Outcome::Completed | Outcome::NothingToDo if !end.dry_run => AlertReply::Answered,
-        Outcome::Completed
-        | Outcome::Planned
-        | Outcome::NothingToDo
-        | Outcome::Partial
-        | Outcome::Aborted
-        | Outcome::Interrupted => AlertReply::Unanswered,
+impl QueuedPass {
+    fn empty(id: &str, options: PassOptions) -> Self {
+        Self {
+            id: id.to_owned(),
+            targets: BTreeSet::new(),
+            options,
+            by_hand: false,
+            by: None,
+            automatic: None,
+            automatic_targets: BTreeSet::new(),
+            not_before: BTreeMap::new(),
+            asked: None,
+            budgeted: BTreeSet::new(),
+            is_follow_up: false,
+            alerts: BTreeSet::new(),
+            kept: false,
+        }
+    }
+
+    /// Returns an empty pass for the first trigger that asks for it.
+    fn of(id: &str, trigger: &Trigger) -> Self {
+        Self {
+            by_hand: !trigger.cause.is_automatic(),
+            by: trigger.by.clone(),
+            ..Self::empty(id, trigger.options.clone())
+        }
+    }
+
+    /// Says whether a trigger may join this waiting pass. A person joins no automatic pass, and extends no other person's:
+    /// its record says who asked, and for what. An alert that a person's pass covers needs none of its own.
+    fn takes(&self, trigger: &Trigger) -> bool {
+        let covers = trigger.targets.is_subset(&self.targets);
+        self.options == trigger.options
+            && match (trigger.cause.is_automatic(), self.by_hand) {
+                (true, false) => true,
+                (true, true) => covers,
+                (false, false) => false,
+                (false, true) => covers || self.by == trigger.by,
+            }
+    }
+
+    /// Adds a trigger; `asked`: now, and the random part of its jitter.
+    fn join(&mut self, trigger: &Trigger, key: Option<&AlertKey>, asked: (Duration, u32)) {
+        self.targets.extend(&trigger.targets);
+        self.is_follow_up = false;
+        if trigger.cause.is_automatic() {
+            self.automatic.get_or_insert(trigger.cause);
+            self.automatic_targets.extend(&trigger.targets);
+            self.asked.get_or_insert(asked);
+        }
+        for target in &trigger.targets {
+            self.not_before.remove(target);
+        }
+        match key {
+            Some(key) => self.name(key),
+            None => self.kept |= trigger.cause.is_automatic(),
+        }
+    }
+
+    /// Forgets a resolved alert. Without another automatic trigger only a person's pass stays.
+    fn forget(&mut self, key: &AlertKey) {
+        self.alerts.remove(key);
+        if !self.kept && self.alerts.is_empty() {
+            if !self.by_hand {
+                self.targets.clear();
+            }
+            self.automatic_targets.clear();
+            self.not_before.clear();
+            (self.automatic, self.asked) = (None, None);
+        }
+    }
+
+    /// Remembers an alert that wants this pass; above the limit it remembers only that there are more.
+    fn name(&mut self, key: &AlertKey) {
+        if self.alerts.len() < SEEN_MAX {
+            self.alerts.insert(key.clone());
+        } else {
+            self.kept |= !self.alerts.contains(key);
+        }
+    }
+
+    /// Returns the targets that the brakes bind: all, unless a person asked.
+    pub fn bound(&self) -> BTreeSet<Target> {
+        if self.by_hand || self.options.force || self.options.dry_run {
+            return BTreeSet::new();
+        }
+        self.targets.clone()
+    }
+
+    /// Keeps the targets that are ready; moves the others to a pass of their own, for the same triggers.
+    fn split_off(
+        &mut self,
+        ready: &BTreeSet<Target>,
+        free_id: impl FnOnce() -> String,
+    ) -> Option<Self> {
+        let others: BTreeSet<Target> = self.targets.difference(ready).copied().collect();
+        if others.is_empty() {
+            return None;
+        }
+        self.targets.clone_from(ready);
+        Some(Self {
+            id: free_id(),
+            targets: others,
+            ..self.clone()
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What an alert asks of this node, from the webhook or from the poller. Never does IO.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use super::{Admission, Trigger};
 use crate::config::Route;
 use crate::gc::PassOptions;
 use crate::metrics::Metrics;
-use crate::model::{AlertInfo, AlertResult, Cause, Target, Targets};
+use crate::model::{AlertInfo, AlertResult, Cause, Targets};
 
 /// The longest fingerprint or start; Alertmanager's have 16 and about 30 characters. They are remembered, so
 /// they need a bound.
@@ -46,50 +46,45 @@ pub fn judge(
     cause: Cause,
     alert: &Alert,
 ) -> Result<Trigger, Admission> {
-    match alert.labels.get("node").map(String::as_str) {
-        None | Some("") => {}
-        Some(other) if other == node => {}
-        Some(other) => {
-            let mut why = format!("it is about node \"{other}\"");
-            if is_similar(node, other) {
-                why.push_str(&format!(
-                    "; this node is \"{node}\" (node.name): use the same name in both"
-                ));
-            }
-            return Err(Admission::without_pass(AlertResult::OtherNode, why));
+    let nothing = Admission::without_pass;
+    if let Some(other) = alert.label("node").filter(|other| *other != node) {
+        let mut why = format!("it is about node \"{other}\"");
+        if is_similar(node, other) {
+            why.push_str(&format!(
+                "; this node is \"{node}\" (node.name): use the same name in both"
+            ));
         }
+        return Err(nothing(AlertResult::OtherNode, why));
     }
     // Before the routes: whatever they say, it asks for no pass.
     if alert.is_hold() {
-        let why = "it holds automatic passes while it fires";
-        return Err(Admission::without_pass(AlertResult::Holds, why));
+        let why = "it holds automatic passes while it fires".to_owned();
+        return Err(nothing(AlertResult::Holds, why));
     }
+    let targets = if routes.is_empty() {
+        let Some(word) = alert.label("crisweep") else {
+            let why = "it has no label `crisweep`".to_owned();
+            return Err(nothing(AlertResult::NotRouted, why));
+        };
+        let targets = word.parse::<Targets>();
+        let why = |error| format!("label `crisweep`: {error}");
+        targets
+            .map_err(|error| nothing(AlertResult::BadTarget, why(error)))?
+            .0
+    } else {
+        let Some(route) = routes.iter().find(|route| alert.has(&route.matches)) else {
+            let why = "no entry of `alerts` in the configuration matches it".to_owned();
+            return Err(nothing(AlertResult::NotRouted, why));
+        };
+        route.targets.clone()
+    };
     Ok(Trigger {
         cause,
-        targets: targets(routes, alert)?,
+        targets,
         options: PassOptions::default(),
         by: None,
         alert: Some(alert.info()),
     })
-}
-
-fn targets(routes: &[Route], alert: &Alert) -> Result<BTreeSet<Target>, Admission> {
-    let not_routed = |why| Err(Admission::without_pass(AlertResult::NotRouted, why));
-    if !routes.is_empty() {
-        return match routes.iter().find(|route| alert.has(&route.matches)) {
-            Some(route) => Ok(route.targets.clone()),
-            None => not_routed("no entry of `alerts` in the configuration matches it"),
-        };
-    }
-    let word = alert.labels.get("crisweep");
-    // An empty label is no label, as in Prometheus.
-    let Some(word) = word.filter(|word| !word.is_empty()) else {
-        return not_routed("it has no label `crisweep`");
-    };
-    let targets = word.parse::<Targets>().map_err(|error| {
-        Admission::without_pass(AlertResult::BadTarget, format!("label `crisweep`: {error}"))
-    })?;
-    Ok(targets.0)
 }
 
 /// Says whether two different names are the same host, one of them with a domain.
@@ -114,6 +109,12 @@ pub fn note_similar(metrics: &Metrics, node: &str, alert: &Alert) {
 }
 
 impl Alert {
+    /// Returns a label; an empty one is none, as in Prometheus.
+    fn label(&self, name: &str) -> Option<&str> {
+        let value = self.labels.get(name).map(String::as_str);
+        value.filter(|value| !value.is_empty())
+    }
+
     fn has(&self, labels: &BTreeMap<String, String>) -> bool {
         let mut labels = labels.iter();
         labels.all(|(label, value)| self.labels.get(label) == Some(value))
@@ -121,13 +122,12 @@ impl Alert {
 
     /// Says whether it holds automatic passes instead of asking for one.
     pub fn is_hold(&self) -> bool {
-        self.labels.get("crisweep").is_some_and(|word| word == HOLD)
+        self.label("crisweep") == Some(HOLD)
     }
 
     /// Returns its `alertname`, shortened.
     pub fn name(&self) -> String {
-        let name = self.labels.get("alertname").map(String::as_str);
-        shorten(name.unwrap_or_default())
+        shorten(self.label("alertname").unwrap_or_default())
     }
 
     /// Returns what passes remember of it. An alert without a fingerprint is identified by its labels, as a
@@ -161,7 +161,10 @@ pub fn shorten(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::model::Target;
 
     fn alert(labels: &[(&str, &str)]) -> Alert {
         let labels = labels

@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 
-use super::{Admission, Next, Worker};
+use super::{Admission, QueuedPass, Worker};
 use crate::fleet::Standing;
 use crate::model::{AlertInfo, AlertResult};
+use crate::pass::record::Record;
 
 impl Worker {
     /// Takes an alert that fires and holds automatic passes.
@@ -25,9 +26,9 @@ impl Worker {
     }
 
     /// Ends a running pass that no person asked for, as soon as a brake of the fleet holds it.
-    pub(super) async fn hold_back(&self, next: &Next) -> Infallible {
+    pub(super) async fn hold_back(&self, queued: &QueuedPass, record: &Record) -> Infallible {
         let mut fleet = self.inner.fleet.changes();
-        let (bound, budgeted, record) = (next.queued.bound(), &next.budgeted, &next.record);
+        let (bound, budgeted) = (queued.bound(), &queued.budgeted);
         let ends = |standing: &Standing| standing.ends(&bound, budgeted).is_some();
         if let Ok(standing) = fleet.wait_for(ends).await
             && let Some(why) = standing.ends(&bound, budgeted)

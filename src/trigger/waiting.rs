@@ -1,14 +1,12 @@
-//! The waiting passes as others see them: their targets, and their earliest start.
+//! The waiting passes as others see them: their targets, their earliest start, and why they wait.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::{Worker, WorkerState, clock};
-use crate::model::{Caller, Pass, Target, TargetReport, TriggerInfo};
+use crate::model::{Pass, Target, TargetReport};
 use crate::pass::record::Record;
 use crate::trigger::admission::{QueuedPass, Wait};
 
@@ -18,54 +16,6 @@ const SAME: Duration = Duration::from_secs(1);
 const TOLD_MAX: u32 = 20;
 
 impl Worker {
-    /// Makes and logs the record of a newly queued pass.
-    pub(super) fn enlist(
-        &self,
-        state: &mut WorkerState,
-        queued: &QueuedPass,
-        trigger: TriggerInfo,
-        now: Duration,
-    ) -> Arc<Record> {
-        let (cause, by) = (trigger.cause, trigger.by.as_ref().map(Caller::to_string));
-        let wait = state.admissions.why_waits(queued, now);
-        let not_before = until(wait.as_ref(), now);
-        let targets = queued.targets.iter().copied();
-        let pass = Pass {
-            dry_run: queued.options.dry_run,
-            runtime: self.runtime(),
-            plan: queued.options.plan.as_ref().map(|plan| plan.id.clone()),
-            not_before,
-            ..Pass::queued(queued.id.clone(), trigger, targets, clock())
-        };
-        let record = Arc::new(Record::new(pass));
-        state.history.remember(Arc::clone(&record));
-        self.changed();
-        tell(&mut state.told, &record, wait.as_ref());
-        let line = if cause.is_automatic() {
-            self.inner.queued_lines.admit(now)
-        } else {
-            Some(0)
-        };
-        if let Some(left_out) = line {
-            let targets: Vec<&str> = queued.targets.iter().map(|it| it.label()).collect();
-            tracing::info!(
-                pass.id = queued.id,
-                cause = cause.label(),
-                by,
-                targets = targets.join(", "),
-                dry_run = queued.options.dry_run,
-                wait_seconds = match wait {
-                    Some(Wait::Until(at, _)) if at < Duration::MAX =>
-                        Some(at.saturating_sub(now).as_secs()),
-                    Some(Wait::Until(..) | Wait::Stopped(..) | Wait::Slot) | None => None,
-                },
-                left_out = NonZeroU64::new(left_out),
-                "pass queued"
-            );
-        }
-        record
-    }
-
     /// Returns why a pass waits; `None` if it does not.
     pub(super) fn why_waiting(state: &WorkerState, id: &str, now: Duration) -> Option<String> {
         let mut waiting = state.admissions.waiting();
@@ -109,7 +59,7 @@ pub(super) struct Told {
     lines: u32,
 }
 
-fn tell(told: &mut BTreeMap<String, Told>, record: &Record, wait: Option<&Wait>) {
+pub(super) fn tell(told: &mut BTreeMap<String, Told>, record: &Record, wait: Option<&Wait>) {
     let told = told.entry(record.id().to_owned()).or_default();
     let kind = wait.map(Wait::kind);
     if told.kind == kind {
@@ -133,7 +83,7 @@ fn text(wait: &Wait, not_before: Option<Timestamp>) -> String {
     }
 }
 
-fn until(wait: Option<&Wait>, now: Duration) -> Option<Timestamp> {
+pub(super) fn until(wait: Option<&Wait>, now: Duration) -> Option<Timestamp> {
     match wait? {
         Wait::Until(at, _) => wall(*at, now),
         Wait::Stopped(..) | Wait::Slot => None,

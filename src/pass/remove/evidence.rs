@@ -10,7 +10,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use super::Basis;
 use crate::config::Config;
 use crate::evidence::{self, LogEnd};
 use crate::gc::Removal;
@@ -130,7 +129,7 @@ impl EvidenceKeeper {
         &self,
         removal: &Removal,
         status: &ContainerStatus,
-        basis: &Basis,
+        origin: &Origin,
     ) -> Result<IsKept, String> {
         let (end, problem) = match self.log(status).await {
             Ok(end) => (end, None),
@@ -139,10 +138,6 @@ impl EvidenceKeeper {
                 self.failed(removal, cause, &why);
                 (LogEnd::none(&status.log_path, why.clone()), Some(why))
             }
-        };
-        let origin = match basis {
-            Basis::Origin(origin) => origin.clone(),
-            Basis::Look(_) | Basis::Frees(_) | Basis::Nothing => Origin::default(),
         };
         let LogEnd { facts, packed } = end;
         let evidence = Evidence {
@@ -211,7 +206,7 @@ impl EvidenceKeeper {
         }
     }
 
-    fn facts(&self, removal: &Removal, status: &ContainerStatus, origin: Origin) -> Evidence {
+    fn facts(&self, removal: &Removal, status: &ContainerStatus, origin: &Origin) -> Evidence {
         let text = |text: &str| cut(text, TEXT_BYTES_MAX).to_owned();
         #[expect(
             clippy::disallowed_methods,
@@ -231,8 +226,8 @@ impl EvidenceKeeper {
                 namespace: text(&pod.namespace),
                 name: text(&pod.name),
             }),
-            owner: origin.owner,
-            labels: origin.labels,
+            owner: origin.owner.clone(),
+            labels: origin.labels.clone(),
             image: text(&status.image),
             image_ref: text(&status.image_ref),
             ending: ending(exit_code, &status.reason),

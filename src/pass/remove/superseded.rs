@@ -57,19 +57,6 @@ impl NewerRecords {
     }
 }
 
-/// Asks the runtime anew whether all newer records of this one exist.
-pub(super) async fn all_exist_now(
-    client: &runtime::Client,
-    removal: &Removal,
-) -> Result<bool, runtime::Error> {
-    for id in removal.superseded_by.iter() {
-        if !is_there(client, removal.subject.target, id).await? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
 async fn is_there(
     client: &runtime::Client,
     target: Target,

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::{Admissions, HOUR, PAUSED, QueuedPass};
 use crate::gc::PassOptions;
 use crate::model::{Brake, Target};
-use crate::pass::PassEnd;
 
 /// Why a waiting pass does not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +73,7 @@ impl Admissions {
     }
 
     /// Returns the targets of a pass that need a slot among all nodes.
-    pub fn budgeted(&self, queued: &QueuedPass) -> BTreeSet<Target> {
+    pub(super) fn budgeted(&self, queued: &QueuedPass) -> BTreeSet<Target> {
         let budget = &self.fleet.budget;
         queued.bound().intersection(budget).copied().collect()
     }
@@ -201,22 +200,6 @@ impl Admissions {
             Some(oldest) => tried
                 .and_then(|tried| tried.get(oldest))
                 .map_or(Duration::MAX, |since| since.saturating_add(HOUR)),
-        }
-    }
-
-    /// Counts a pass for each target of which it tried to remove something.
-    pub(super) fn count_passes(&mut self, end: &PassEnd, since: Duration) {
-        // Manual passes are counted but never bound: keep no more entries than the brake can ask for.
-        let bound = self
-            .brakes
-            .max_passes_per_hour
-            .map_or(0, |max| max as usize);
-        for target in &end.tried {
-            let tried = self.tried.entry(*target).or_default();
-            tried.push_back(since);
-            while tried.len() > bound {
-                tried.pop_front();
-            }
         }
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::gc::Limit;
 use crate::model::{Cause, Outcome};
+use crate::pass::PassEnd;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,0 +1,130 @@
+//! What the end of a pass changes: its alerts are answered, its targets cool down, and what it postponed waits for a
+//! follow-up.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::seen::AlertReply;
+use super::{Admissions, QueuedPass, Running};
+use crate::gc::PassOptions;
+use crate::model::{Outcome, Target};
+use crate::pass::PassEnd;
+
+impl Admissions {
+    /// Notes the end of the running pass. Returns a new follow-up pass for what it postponed, with the id from
+    /// `free_id`; `None` if there is none or if a waiting pass takes it over.
+    pub fn finished(
+        &mut self,
+        end: &PassEnd,
+        now: Duration,
+        free_id: impl FnOnce() -> String,
+    ) -> Option<QueuedPass> {
+        let Running { pass, since, .. } = self.running.take()?;
+        self.answer(&pass, reply(end), now);
+        if !pass.options.dry_run {
+            let ends = pass.targets.iter().map(|target| (*target, now));
+            self.finished.extend(ends);
+            self.count_passes(end, since);
+        }
+        self.follow_up(&pass, end, now, free_id)
+    }
+
+    /// Notes what a pass that is over did for the alerts that asked for it. It does not answer an alert that
+    /// another waiting pass still names: that alert waits for the other pass.
+    fn answer(&mut self, pass: &QueuedPass, reply: AlertReply, now: Duration) {
+        for key in &pass.alerts {
+            let mut queue = self.queue.iter();
+            let other = queue.find(|other| other.alerts.contains(key));
+            match other.filter(|_| reply == AlertReply::Answered) {
+                Some(other) => self.seen.moved([key], &other.id),
+                None => self.seen.end(key, reply, Some(now)),
+            }
+        }
+    }
+
+    /// Queues one follow-up of a pass, over the targets that it postponed and that automatic triggers asked for.
+    fn follow_up(
+        &mut self,
+        before: &QueuedPass,
+        end: &PassEnd,
+        now: Duration,
+        free_id: impl FnOnce() -> String,
+    ) -> Option<QueuedPass> {
+        let mut retry_after = end.retry_after.clone();
+        retry_after.retain(|target, _| before.automatic_targets.contains(target));
+        if retry_after.is_empty() || before.is_follow_up || end.dry_run {
+            return None;
+        }
+        let (options, asked) = (PassOptions::default(), (now, self.draw));
+        let full = self.is_full(&options, false);
+        let is_automatic = |it: &&mut QueuedPass| !it.by_hand && it.options == options;
+        if let Some(waiting) = self.queue.iter_mut().find(is_automatic) {
+            waiting.follow(before, &retry_after, asked);
+            let waiting = waiting.id.clone();
+            self.seen.moved(&before.alerts, &waiting);
+            return None;
+        }
+        if full {
+            return None;
+        }
+        let mut queued = QueuedPass::empty(&free_id(), options);
+        queued.is_follow_up = true;
+        queued.follow(before, &retry_after, asked);
+        self.seen.moved(&before.alerts, &queued.id);
+        self.queue.push_back(queued.clone());
+        Some(queued)
+    }
+
+    /// Counts a pass for each target of which it tried to remove something.
+    pub(super) fn count_passes(&mut self, end: &PassEnd, since: Duration) {
+        // Manual passes are counted but never bound: keep no more entries than the brake can ask for.
+        let bound = self
+            .brakes
+            .max_passes_per_hour
+            .map_or(0, |max| max as usize);
+        for target in &end.tried {
+            let tried = self.tried.entry(*target).or_default();
+            tried.push_back(since);
+            while tried.len() > bound {
+                tried.pop_front();
+            }
+        }
+    }
+}
+
+impl QueuedPass {
+    /// Takes over the targets that an ended pass postponed. A target that already waits here for another reason
+    /// does not wait longer because of this.
+    pub(super) fn follow(
+        &mut self,
+        before: &Self,
+        retry_after: &BTreeMap<Target, Duration>,
+        (now, draw): (Duration, u32),
+    ) {
+        for (target, after) in retry_after {
+            if self.targets.insert(*target) {
+                self.not_before.insert(*target, now.saturating_add(*after));
+            }
+        }
+        for key in &before.alerts {
+            self.name(key);
+        }
+        self.kept |= before.kept;
+        self.automatic_targets.extend(retry_after.keys());
+        self.automatic = self.automatic.or(before.automatic);
+        self.asked = self.asked.or(Some((now, draw)));
+    }
+}
+
+/// Maps the end of a pass to the answer for its alerts. A dry run answers no alert.
+fn reply(end: &PassEnd) -> AlertReply {
+    match end.outcome {
+        Outcome::Completed | Outcome::NothingToDo if !end.dry_run => AlertReply::Answered,
+        Outcome::Completed
+        | Outcome::Planned
+        | Outcome::NothingToDo
+        | Outcome::Partial
+        | Outcome::Aborted
+        | Outcome::Interrupted => AlertReply::Unanswered,
+    }
+}

@@ -1,0 +1,123 @@
+//! What follows when a pass ends: the next one may begin, a follow-up is queued, and its end is told.
+
+use std::num::NonZeroU64;
+
+use jiff::Timestamp;
+
+use super::{Worker, clock};
+use crate::model::{Outcome, Pass, PassState};
+use crate::pass::record::Record;
+use crate::pass::{JOURNAL_PATIENCE, PassEnd};
+
+impl Worker {
+    /// Ends the pass that ran.
+    pub(super) async fn finished(&self, record: &Record, end: PassEnd) {
+        let outcome = end.outcome;
+        self.free(record, &end);
+        let now = clock();
+        let journal = &self.inner.runner.journal;
+        journal.ended(&ended(record.pass(), outcome, now));
+        // A client that saw the end must not see "interrupted" after a crash.
+        journal.settled(JOURNAL_PATIENCE).await;
+        log_end(&self.close(record, outcome, now), outcome, 0);
+    }
+
+    /// Lets the next pass begin, and queues the follow-up of the ended one.
+    fn free(&self, record: &Record, end: &PassEnd) {
+        let now = self.inner.began.elapsed();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let follow_up = state
+            .admissions
+            .finished(end, now, || state.history.next_id());
+        if let Some(queued) = follow_up {
+            self.enlist_after(state, record, &queued, now);
+        }
+        self.show_waiting(state);
+    }
+
+    /// Ends a pass that never began. `line`: how many log lines were dropped before this one; `None`: neither
+    /// log line nor journal entry is written.
+    pub(super) fn end(&self, record: &Record, why: &str, line: Option<u64>) {
+        let (outcome, now) = (Outcome::Aborted, clock());
+        record.error(why.to_owned());
+        let pass = self.close(record, outcome, now);
+        if let Some(left_out) = line {
+            self.inner.runner.journal.ended(&pass);
+            log_end(&pass, outcome, left_out);
+        }
+    }
+
+    /// Publishes the end of a pass.
+    fn close(&self, record: &Record, outcome: Outcome, now: Timestamp) -> Pass {
+        // Write lines before the end, so that a follower who sees the end has all lines.
+        record.line(summary(&ended(record.pass(), outcome, now)));
+        record.update(|pass| *pass = ended(pass.clone(), outcome, now));
+        self.changed();
+        let pass = record.pass();
+        self.runner().metrics.pass_finished(&pass);
+        self.runner().events.pass_ended(&pass);
+        pass
+    }
+}
+
+/// Logs the end of a pass, with the number of dropped log lines before it.
+fn log_end(pass: &Pass, outcome: Outcome, left_out: u64) {
+    let (outcome, left_out) = (outcome.label(), NonZeroU64::new(left_out));
+    tracing::info!(pass.id = %pass.id, outcome, left_out, "{}", summary(pass));
+}
+
+fn ended(pass: Pass, outcome: Outcome, now: Timestamp) -> Pass {
+    Pass {
+        state: PassState::Done,
+        outcome: Some(outcome),
+        finished_at: Some(now),
+        ..pass
+    }
+}
+
+/// Returns one line about how a pass ended.
+pub(super) fn summary(pass: &Pass) -> String {
+    let outcome = pass.outcome.map_or("running", Outcome::label);
+    let dry = if pass.dry_run {
+        " (dry run, nothing was removed)"
+    } else {
+        ""
+    };
+    let targets: Vec<String> = pass
+        .targets
+        .iter()
+        .map(|(target, report)| {
+            let mut text = if pass.dry_run {
+                format!("{target} {} to remove", report.planned)
+            } else {
+                format!("{target} {} removed", report.removed)
+            };
+            let rest = [
+                (report.already_gone, "already gone"),
+                (report.failed, "failed"),
+                (report.skipped, "skipped"),
+                (if pass.dry_run { 0 } else { report.remaining }, "remaining"),
+            ];
+            for (count, what) in rest.into_iter().filter(|(count, _)| *count > 0) {
+                text.push_str(&format!(", {count} {what}"));
+            }
+            text
+        })
+        .collect();
+    let why = pass
+        .errors
+        .last()
+        .map(|why| format!(" ({why})"))
+        .unwrap_or_default();
+    let why = if let Some(Outcome::Completed | Outcome::Planned) = pass.outcome {
+        String::new()
+    } else {
+        why
+    };
+    format!(
+        "pass {} {outcome}{dry}{why}: {}",
+        pass.id,
+        targets.join("; ")
+    )
+}
