@@ -14,6 +14,8 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use strum::VariantArray;
 
+pub(super) use room::used_percent;
+
 use super::age::at_least;
 use super::index::Places;
 use super::{Expected, ImagePolicy, ImageUse, PodKnowledge, Policy, Subject, Verdict};

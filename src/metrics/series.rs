@@ -81,7 +81,7 @@ series! {
         "removal_failures", "Removals that failed";
     removal_duration: Table<Target, Histogram> = Table::new(|| Histogram::new(REMOVAL_BUCKETS)),
         "removal_duration" Seconds, "How long the runtime took for a removal, failed removals included";
-    freed_bytes: Table<Target, Counter> = Table::default(),
+    freed_bytes: Table<Target, Counter> = Table::showing(|_| true, Counter::default),
         "freed" Bytes,
         "Size of what crisweep removed: images as listed, shared layers in full; logs by their blocks";
     already_gone: Table<Target, Counter> = Table::default(),

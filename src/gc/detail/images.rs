@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::Subject;
-use super::super::images::unknown_users;
+use super::super::images::{space_wanted, unknown_users, used_percent};
 use super::{Details, and_more, record, span};
 use crate::model::{
     Container, ContainerImage, Image, ImageAge, ImageMatcher, ImageNames, ImageStore, Images,
@@ -179,11 +179,16 @@ impl Details<'_> {
             return "the image file system could not be measured, so that no room is made"
                 .to_owned();
         };
-        let used = 100.0 * usage.used_ratio();
         let (high, low) = (rules.high_threshold_percent, rules.low_threshold_percent);
-        if used < f64::from(high) {
+        if !rules.makes_room() {
             return format!(
-                "the image file system is {used:.0} % full; room is made from {high} % on"
+                "policy.images.high_threshold_percent is {high}: without max_age no room is made"
+            );
+        }
+        if space_wanted(rules, usage) == 0 {
+            let used = used_percent(usage);
+            return format!(
+                "the image file system is {used} % full; room is made from {high} % on"
             );
         }
         format!("images that were unused for longer make the room down to {low} %")

@@ -269,10 +269,16 @@ impl<'a> Explainer<'a> {
     fn to_make_room(&self) -> Vec<String> {
         let rules = &self.policy.images;
         let high = rules.high_threshold_percent;
-        let mut changes = vec![format!(
-            "the image file system must be {high} % full (policy.images.high_threshold_percent), and this image among \
-             the least recently used"
-        )];
+        let mut changes = vec![if rules.makes_room() {
+            format!(
+                "the image file system must be {high} % full (policy.images.high_threshold_percent), and this image \
+                 among the least recently used"
+            )
+        } else {
+            format!(
+                "set policy.images.high_threshold_percent below {high}: at {high} no room is made"
+            )
+        }];
         match rules.max_age {
             None => {
                 changes.push("set policy.images.max_age: unused images then go by age".to_owned());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::containers::{ContainerRule, counts_from};
-use super::super::images::ImageRule;
+use super::super::images::{ImageRule, used_percent};
 use super::super::knowledge::is_rebooted;
 use super::super::logs::{ContainerLogRule, LogDirRule, LogLinkRule};
 use super::super::sandboxes::SandboxRule;
@@ -157,7 +157,7 @@ impl Explainer<'_> {
             ImageRule::Space => {
                 let full = store.filesystem.map_or_else(
                     || "not measured".to_owned(),
-                    |usage| format!("{:.0} % full", 100.0 * usage.used_ratio()),
+                    |usage| format!("{} % full", used_percent(usage)),
                 );
                 let (high, low) = (rules.high_threshold_percent, rules.low_threshold_percent);
                 format!(

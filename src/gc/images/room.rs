@@ -34,6 +34,13 @@ pub(super) fn wanted(
     bytes.plus(freed).wanted(high, low).max(for_inodes)
 }
 
+/// Returns the used share in percent as the rule counts it: rounded up, of bytes or inodes, whichever is more.
+pub(in crate::gc) fn used_percent(usage: FilesystemUsage) -> u128 {
+    let bytes = Share::new(usage.capacity_bytes, usage.available_bytes);
+    let inodes = Share::new(usage.inodes, usage.inodes_free);
+    bytes.used_percent().max(inodes.used_percent()).unwrap_or(0)
+}
+
 /// How much of something there is, and how much of it is available.
 #[derive(Clone, Copy)]
 struct Share {
@@ -58,13 +65,19 @@ impl Share {
         self.capacity.saturating_sub(self.available)
     }
 
+    /// Rounded up; `None` of nothing.
+    fn used_percent(self) -> Option<u128> {
+        let free_percent = (self.available * 100).checked_div(self.capacity)?;
+        Some(100_u128.saturating_sub(free_percent))
+    }
+
     /// The used share is rounded up, and equal to the high threshold counts as above it. A share of nothing
     /// (a file system without inodes) needs nothing.
     fn wanted(self, high: u8, low: u8) -> u128 {
-        let Some(free_percent) = (self.available * 100).checked_div(self.capacity) else {
+        let Some(used_percent) = self.used_percent() else {
             return 0;
         };
-        let above = 100_u128.saturating_sub(free_percent) >= u128::from(high);
+        let above = used_percent >= u128::from(high);
         let free_at_low = self.capacity * u128::from(100_u8.saturating_sub(low)) / 100;
         if above {
             free_at_low.saturating_sub(self.available)
@@ -168,6 +181,15 @@ mod tests {
             ..scarce
         };
         assert_eq!(wanted(&policy, Some(nothing_used), 30), 0);
+    }
+
+    #[test]
+    fn the_used_percentage_is_that_of_the_rule() {
+        assert_eq!(used_percent(usage(1000, 160, 0, 0)), 84);
+        assert_eq!(used_percent(usage(1000, 159, 0, 0)), 85);
+        assert_eq!(used_percent(usage(1000, 500, 1000, 95)), 91);
+        assert_eq!(used_percent(usage(0, 0, 0, 0)), 0);
+        assert_eq!(used_percent(usage(u64::MAX, 0, 0, 0)), 100);
     }
 
     #[test]

@@ -98,6 +98,33 @@ async fn between_the_thresholds_nothing_is_removed() {
     rig.nothing_was_touched();
 }
 
+/// Returns what a plan says of the image that was used last.
+async fn last_stays_because(filler_mib: usize, high: u8, low: u8) -> String {
+    let disk = Tmpfs::mount(SIZE_MIB);
+    fill(disk.path(), filler_mib);
+    let rig = rig(idle(4), &disk, thresholds(high, low, 50)).await;
+    for number in 0..4 {
+        use_once(&rig, &tag(number)).await;
+    }
+    let (list, reason, row) = judged(&plan(&rig).await, &tag(3));
+    assert_eq!((list, reason.as_str()), ("kept", "below-threshold"));
+    row["detail"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn what_is_said_of_an_image_that_stays_is_the_rule_that_keeps_it() {
+    // 16 MiB of images and 1.5 of others, of 64.
+    for (filler_mib, high, low, words) in [
+        (30, 85, 80, "is 75 % full; room is made from 85 % on"),
+        // 74.2 %: the kubelet rounds up.
+        (30, 75, 72, "unused for longer make the room down to 72 %"),
+        (46, 100, 90, "policy.images.high_threshold_percent is 100"),
+    ] {
+        let detail = last_stays_because(filler_mib, high, low).await;
+        assert!(detail.contains(words), "{high}: {detail}");
+    }
+}
+
 #[tokio::test]
 async fn a_pass_stops_when_the_room_is_there_however_it_came() {
     let disk = Tmpfs::mount(SIZE_MIB);

@@ -266,6 +266,31 @@ async fn without_proof_a_list_read_by_name_is_not_whole() {
 }
 
 #[tokio::test]
+async fn without_proof_the_look_after_a_removal_says_what_the_list_weighs_then() {
+    let rig = Rig::new(Options::not_containerd());
+    let limit = rig.forbid_exited();
+    let before = rig.containers().await;
+    assert!(before.response_bytes > u64::try_from(limit).unwrap());
+    // All that exited but one: the list fits.
+    let exited = before
+        .rows
+        .iter()
+        .filter(|row| row.state == ContainerState::Exited);
+    for row in exited.skip(1) {
+        rig.client.remove_container(&row.id).await.unwrap();
+    }
+    let after = rig.containers().await;
+    assert_eq!(
+        (after.mode, after.coverage),
+        (ListMode::Unary, Coverage::Whole)
+    );
+    assert_eq!(
+        after.response_bytes,
+        u64::try_from(rig.weigh_all()).unwrap()
+    );
+}
+
+#[tokio::test]
 async fn without_proof_exited_containers_are_read_once_and_forgotten_when_they_are_gone() {
     let job = |n| {
         let pod = PodSpec::new(&format!("job-{n}"));
