@@ -3,6 +3,11 @@
 //!
 //! Never judges: it reads from the snapshot the facts behind the reason.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a target has only its own reasons"
+)]
+
 mod images;
 mod logs;
 mod pods;
@@ -138,10 +143,6 @@ impl Facts<'_> {
     }
 
     /// Explains the reasons that containers and sandboxes share.
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "only the reasons of this target come here"
-    )]
     fn kept_alike(&self, subject: &Subject, labels: Option<&Labels>, reason: KeepReason) -> String {
         match reason {
             KeepReason::Unmanaged => {

@@ -10,10 +10,6 @@ use crate::model::{
 };
 
 impl Facts<'_> {
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "only the reasons of this target come here"
-    )]
     pub(super) fn kept_image(&self, subject: &Subject, reason: KeepReason) -> String {
         let (Some(image), Images::Known(store)) = (self.image(&subject.id), &self.snapshot.images)
         else {
@@ -33,10 +29,6 @@ impl Facts<'_> {
         }
     }
 
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "only the reasons of this target come here"
-    )]
     pub(super) fn removed_image(&self, subject: &Subject, reason: RemoveReason) -> String {
         let rules = &self.policy.images;
         let unused = match subject.last_used_at() {

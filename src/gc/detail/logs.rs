@@ -7,10 +7,6 @@ use super::record;
 use crate::model::{KeepReason, LinkTarget, RemoveReason, container_id_of};
 
 impl Facts<'_> {
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "only the reasons of this target come here"
-    )]
     pub(super) fn kept_log(&self, subject: &Subject, reason: KeepReason) -> String {
         match reason {
             KeepReason::PodExists | KeepReason::PodsUnknown if self.log_link(subject).is_none() => {
@@ -44,10 +40,6 @@ impl Facts<'_> {
         }
     }
 
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "only the reasons of this target come here"
-    )]
     pub(super) fn removed_log(&self, subject: &Subject, reason: RemoveReason) -> String {
         match reason {
             RemoveReason::DeadLink => {
