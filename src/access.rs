@@ -2,6 +2,7 @@
 //! Never answers a request and never removes anything: `http` asks it, and serves or refuses.
 
 pub mod config;
+mod digest;
 mod owner;
 pub mod passwords;
 pub mod peer;
@@ -25,6 +26,7 @@ use parking_lot::RwLock;
 use crate::kubernetes::ApiServer;
 use crate::model::{Caller, CallerKind, labelled};
 pub use config::{Config, Listen};
+pub use digest::NoRandomness;
 use passwords::Passwords;
 pub use peer::Peer;
 use review::{Review, Reviewed};
@@ -105,8 +107,8 @@ pub enum Error {
     #[error("{0}")]
     WithoutEffect(String),
     /// The system has no randomness.
-    #[error("the system gives no random numbers")]
-    NoRandomness,
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
 }
 
 /// The credentials in force.
@@ -126,8 +128,7 @@ impl Access {
     /// # Errors
     /// If a file is unusable.
     pub async fn new(config: &Config, api_server: Option<ApiServer>) -> Result<Self, Error> {
-        let passwords = Passwords::new().map_err(|_unspecified| Error::NoRandomness)?;
-        Self::with(passwords, config, api_server).await
+        Self::with(Passwords::new()?, config, api_server).await
     }
 
     /// Reads the credentials again. Remembers the passwords that were checked: users must not wait for theirs again.
@@ -156,10 +157,7 @@ impl Access {
         let review = match (config.token_review.enabled, api_server) {
             (false, _) => None,
             (true, None) => return Err(Error::NoApiServer),
-            (true, Some(api_server)) => {
-                let review = Review::new(api_server);
-                Some(review.map_err(|_unspecified| Error::NoRandomness)?)
-            }
+            (true, Some(api_server)) => Some(Review::new(api_server)?),
         };
         Ok(Self {
             tokens,

@@ -282,8 +282,8 @@ fn service(
             refusals: Fixed::refusals(),
             limits: http::RequestLimits::default(),
             doctor: Doctor::default(),
-            plans: http::Plans::default(),
-            node_parts: http::NodeParts::default(),
+            plans: http::Plans::while_used(),
+            node_parts: http::NodeParts::until_next(),
             saved_plans: http::SavedPlans::default(),
         }),
     };

@@ -20,6 +20,7 @@ pub mod check;
 pub mod containers;
 mod detail;
 pub mod explain;
+mod facts;
 pub mod images;
 mod index;
 pub mod knowledge;

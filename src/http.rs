@@ -16,7 +16,6 @@ mod explain;
 mod guard;
 mod limits;
 mod metrics_page;
-mod node_parts;
 #[cfg(test)]
 mod openapi;
 mod page;
@@ -28,6 +27,7 @@ mod reload;
 mod saved_plans;
 pub mod serve;
 mod service;
+mod shared;
 mod snapshot;
 mod status;
 mod unix_socket;
@@ -52,11 +52,10 @@ use crate::state;
 pub use collect::ADMISSION;
 pub use guard::scope;
 pub use limits::RequestLimits;
-pub use node_parts::NodeParts;
 use page::problem::{self, ErrorText};
-pub use plan::Plans;
 pub use saved_plans::SavedPlans;
 pub use service::{Fixed, LastReload, Reload, Service};
+pub use shared::{NodeParts, Plans};
 pub(crate) use status::{Judged, of_look};
 
 /// The probes' paths.

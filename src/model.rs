@@ -80,8 +80,19 @@ pub(crate) const fn every<T: strum::VariantArray + Copy, const N: usize>() -> [T
 }
 
 /// Gives an enum `ALL`, its variants in order, and `label`, a variant's name as metrics, the API and the configuration
-/// write it.
+/// write it. With the enum itself inside it also derives what a closed set of words needs, under the same names.
 macro_rules! labelled {
+    ($(#[$of_enum:meta])* pub enum $name:ident { $($variants:tt)* }) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(serde::Serialize, serde::Deserialize, strum::IntoStaticStr, strum::VariantArray)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
+        #[serde(rename_all = "kebab-case")]
+        #[strum(serialize_all = "kebab-case")]
+        $(#[$of_enum])*
+        pub enum $name { $($variants)* }
+
+        crate::model::labelled!($name);
+    };
     ($name:ident) => {
         impl $name {
             /// Every value, in order.
@@ -208,35 +219,19 @@ pub struct PodRef {
     pub name: Text,
 }
 
-/// A container's state, as CRI names it.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "kebab-case")]
-pub enum ContainerState {
-    /// Created and not started: it can start at any moment.
-    Created,
-    /// Running.
-    Running,
-    /// Exited. Final.
-    Exited,
-    /// Unknown to the runtime, or a state number that crisweep does not know.
-    Unknown,
+labelled! {
+    /// A container's state, as CRI names it.
+    pub enum ContainerState {
+        /// Created and not started: it can start at any moment.
+        Created,
+        /// Running.
+        Running,
+        /// Exited. Final.
+        Exited,
+        /// Unknown to the runtime, or a state number that crisweep does not know.
+        Unknown,
+    }
 }
-
-labelled!(ContainerState);
 
 /// A container record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -270,32 +265,17 @@ impl HasId for Container {
     }
 }
 
-/// A pod sandbox's state, as CRI names it.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[strum(serialize_all = "lowercase")]
-pub enum PodSandboxState {
-    /// Its network and pause process are up.
-    #[serde(rename = "ready")]
-    Ready,
-    /// Its pause process is gone. It can still hold a running container.
-    #[serde(rename = "notready")]
-    NotReady,
+labelled! {
+    /// A pod sandbox's state, as CRI names it.
+    pub enum PodSandboxState {
+        /// Its network and pause process are up.
+        Ready,
+        /// Its pause process is gone. It can still hold a running container.
+        #[serde(rename = "notready")]
+        #[strum(serialize = "notready")]
+        NotReady,
+    }
 }
-
-labelled!(PodSandboxState);
 
 /// A pod sandbox record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,28 +22,19 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry, reload};
 
 use crate::model::escape::{self, JsonWriter};
-use crate::model::setting::{As, Kind, One};
+use crate::model::setting::{As, Kind, One, settings};
 pub use line_limit::LineLimit;
 pub use stderr::{flush, lines_dropped, say};
 
-/// Log settings: the section `log`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Log {
-    /// What is logged: a level, or filters such as `info,crisweep=debug`.
-    #[serde(with = "As::<One<Filter>>")]
-    pub level: String,
-    /// The format of a line.
-    pub format: LogFormat,
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        Self {
-            level: "info".to_owned(),
-            format: LogFormat::Text,
-        }
+settings! {
+    /// Log settings: the section `log`.
+    #[derive(Eq)]
+    pub struct Log {
+        /// What is logged: a level, or filters such as `info,crisweep=debug`.
+        #[serde(with = "As::<One<Filter>>")]
+        pub level: String = "info".to_owned(),
+        /// The format of a line.
+        pub format: LogFormat = LogFormat::Text,
     }
 }
 

@@ -8,48 +8,48 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::setting::{
-    AbsolutePath, As, Form, Kind, List, One, Optional, SocketPath, is_host_name,
+    AbsolutePath, As, Form, Kind, List, One, Optional, SocketPath, is_host_name, settings,
 };
 
-/// `web:` - the HTTP server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Addresses to listen on: `IP:port`, `localhost:port`, `:port` for all interfaces, or `unix:` and a path; never
-    /// empty. Port 0 takes a free one.
-    #[serde(deserialize_with = "addresses")]
-    #[cfg_attr(test, schemars(with = "Vec<String>"))]
-    pub listen: Vec<Listen>,
-    /// The mode of the unix sockets. Root and the service's own user may always act there; others who may open it can
-    /// only read, unless they show a credential.
-    #[serde(with = "As::<One<SocketMode>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub socket_mode: SocketMode,
-    /// The owner of the unix sockets, as `uid:gid`. `null`: the service's own.
-    #[serde(with = "As::<Optional<SocketOwner>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub socket_owner: Option<SocketOwner>,
-    /// Names that requests may use for this service, besides addresses, `localhost` and the node's. With a dot before
-    /// it a name stands for all that have one label more, such as those of a headless Service's pods.
-    #[serde(with = "As::<List<HostName>>")]
-    pub trusted_hosts: Vec<String>,
-    /// Exporter web configuration file: TLS, client certificates, users with passwords. Read again when it changes.
-    #[serde(with = "As::<Optional<FileName>>")]
-    pub config_file: Option<PathBuf>,
-    /// Files with bearer tokens, one token on each line, read again when they change.
-    pub bearer_token_files: BearerTokenFiles,
-    /// Users of the web configuration file that may act. Empty: all of them.
-    #[serde(with = "As::<List<Text>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub act_users: Vec<String>,
-    /// Subject alternative names whose client certificates may act. Empty: those of `client_allowed_sans` in the web
-    /// configuration file; if that is empty too, no certificate may.
-    #[serde(with = "As::<List<Text>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub act_client_sans: Vec<String>,
-    /// Tokens that the API server knows.
-    pub token_review: TokenReview,
+settings! {
+    /// `web:` - the HTTP server.
+    #[derive(Eq)]
+    pub struct Config {
+        /// Addresses to listen on: `IP:port`, `localhost:port`, `:port` for all interfaces, or `unix:` and a path;
+        /// never empty. Port 0 takes a free one.
+        #[serde(deserialize_with = "addresses")]
+        #[cfg_attr(test, schemars(with = "Vec<String>"))]
+        pub listen: Vec<Listen> = vec![Listen::Tcp((Ipv4Addr::LOCALHOST, 20950).into())],
+        /// The mode of the unix sockets. Root and the service's own user may always act there; others who may open it
+        /// can only read, unless they show a credential.
+        #[serde(with = "As::<One<SocketMode>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub socket_mode: SocketMode = SocketMode(0o660),
+        /// The owner of the unix sockets, as `uid:gid`. `null`: the service's own.
+        #[serde(with = "As::<Optional<SocketOwner>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub socket_owner: Option<SocketOwner> = None,
+        /// Names that requests may use for this service, besides addresses, `localhost` and the node's. With a dot
+        /// before it a name stands for all that have one label more, such as those of a headless Service's pods.
+        #[serde(with = "As::<List<HostName>>")]
+        pub trusted_hosts: Vec<String> = Vec::new(),
+        /// Exporter web configuration file: TLS, client certificates, users with passwords. Read again when it changes.
+        #[serde(with = "As::<Optional<FileName>>")]
+        pub config_file: Option<PathBuf> = None,
+        /// Files with bearer tokens, one token on each line, read again when they change.
+        pub bearer_token_files: BearerTokenFiles = BearerTokenFiles::default(),
+        /// Users of the web configuration file that may act. Empty: all of them.
+        #[serde(with = "As::<List<Text>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub act_users: Vec<String> = Vec::new(),
+        /// Subject alternative names whose client certificates may act. Empty: those of `client_allowed_sans` in the
+        /// web configuration file; if that is empty too, no certificate may.
+        #[serde(with = "As::<List<Text>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub act_client_sans: Vec<String> = Vec::new(),
+        /// Tokens that the API server knows.
+        pub token_review: TokenReview = TokenReview::default(),
+    }
 }
 
 /// `web.token_review:` - tokens that the API server knows.
@@ -79,22 +79,6 @@ impl BearerTokenFiles {
     /// Says whether no file is named.
     pub fn is_empty(&self) -> bool {
         self.read.is_empty() && self.act.is_empty()
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            listen: vec![Listen::Tcp((Ipv4Addr::LOCALHOST, 20950).into())],
-            socket_mode: SocketMode(0o660),
-            socket_owner: None,
-            trusted_hosts: Vec::new(),
-            config_file: None,
-            bearer_token_files: BearerTokenFiles::default(),
-            act_users: Vec::new(),
-            act_client_sans: Vec::new(),
-            token_review: TokenReview::default(),
-        }
     }
 }
 

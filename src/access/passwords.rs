@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use ring::{hmac, rand};
+use ring::hmac;
 use tokio::sync::Semaphore;
 
+use super::digest::{Digest, NoRandomness, digest, random_key};
 use crate::system::blocking::alone;
 pub use hash::{BcryptHash, COST_MAX};
-use recent::{Digest, RecentDigests};
+use recent::RecentDigests;
 
 /// Passwords that wait for their hash, that of the running computation included.
 pub const WAITING_MAX: u32 = 16;
@@ -73,7 +74,6 @@ pub enum PasswordVerdict {
 pub struct Passwords(Arc<Shared>);
 
 struct Shared {
-    /// Random in each process: what it signs tells nothing to others.
     key: hmac::Key,
     known: Mutex<Known>,
     waiting: Mutex<BTreeMap<IpAddr, u32>>,
@@ -93,11 +93,6 @@ impl std::fmt::Debug for Passwords {
     }
 }
 
-/// The system has no randomness.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the system gives no random numbers")]
-pub struct NoRandomness;
-
 /// What one check compares.
 struct Question {
     hash: BcryptHash,
@@ -111,9 +106,8 @@ impl Passwords {
     /// # Errors
     /// If the system gives no random numbers.
     pub fn new() -> Result<Self, NoRandomness> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
         Ok(Self(Arc::new(Shared {
-            key: key.map_err(|_unspecified| NoRandomness)?,
+            key: random_key()?,
             known: Mutex::new(Known {
                 right: RecentDigests::new(RIGHT_MAX),
                 wrong: RecentDigests::new(WRONG_MAX),
@@ -172,14 +166,9 @@ impl Shared {
     fn question(&self, users: &BasicAuthUsers, user: &str, password: &[u8]) -> Question {
         let known = users.0.get(user);
         let hash = known.cloned().unwrap_or_else(|| self.decoy(users, user));
-        let mut context = hmac::Context::with_key(&self.key);
-        // Lengths keep "ab" + "c" apart from "a" + "bc".
-        for part in [user.as_bytes(), hash.salt(), hash.digest(), password] {
-            context.update(&part.len().to_le_bytes());
-            context.update(part);
-        }
-        context.update(&hash.cost().to_le_bytes());
-        let digest = Digest::of(&context.sign());
+        let cost = hash.cost().to_le_bytes();
+        let texts = [user.as_bytes(), hash.salt(), hash.digest(), password, &cost];
+        let digest = digest(&self.key, &texts);
         Question {
             hash,
             is_known: known.is_some(),

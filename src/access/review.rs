@@ -17,14 +17,14 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 use jiff::Timestamp;
 use ring::hmac;
-use ring::rand::SystemRandom;
 use tokio::time::{Instant, timeout_at};
 
+use super::digest::{Digest, NoRandomness, digest, random_key};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::system::blocking::BlockingPool;
 use crate::telemetry;
 
-use memory::{Asker, Digest, Memory};
+use memory::{Asker, Memory};
 use turns::{CALLS_MAX, Failing, Turns};
 use wire::{AccessSpec, TokenSpec, User, Wire};
 
@@ -97,7 +97,7 @@ impl Review {
     ///
     /// # Errors
     /// If the system has no randomness.
-    pub fn new(api_server: ApiServer) -> Result<Self, ring::error::Unspecified> {
+    pub fn new(api_server: ApiServer) -> Result<Self, NoRandomness> {
         // A call that its asker gave up must not make the others believe that the disk hangs.
         let disk = BlockingPool::new(CALLS_MAX);
         let client = ApiClient::new(api_server, ANSWER_MAX_BYTES, disk);
@@ -109,7 +109,7 @@ impl Review {
             }),
             users: Arc::default(),
             grants: Arc::default(),
-            key: hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())?,
+            key: random_key()?,
         })
     }
 
@@ -135,7 +135,7 @@ impl Review {
 
     async fn user(&self, token: &str, client: IpAddr) -> Authentication {
         let (reviewer, text) = (Arc::clone(&self.reviewer), token.to_owned());
-        let digest = self.digest(&[token]);
+        let digest = self.digest([token]);
         let asker = reviewer.turns.asker(&digest, client);
         let of = asker.clone();
         let asking = async move {
@@ -162,7 +162,7 @@ impl Review {
     }
 
     async fn grant(&self, token: &str, user: Arc<User>, verb: &str, path: &str) -> Grant {
-        let key = self.digest(&[token, verb, path]);
+        let key = self.digest([token, verb, path]);
         let asker = Asker::Account(user.account());
         let reviewer = Arc::clone(&self.reviewer);
         let (verb, path) = (verb.to_owned(), path.to_owned());
@@ -179,17 +179,8 @@ impl Review {
         grant.unwrap_or_else(|too_many| Grant::Unknown(too_many.to_string()))
     }
 
-    /// Returns the keyed hash of some texts.
-    fn digest(&self, texts: &[&str]) -> Digest {
-        let mut hash = hmac::Context::with_key(&self.key);
-        for text in texts {
-            // The length keeps neighbours apart.
-            hash.update(&text.len().to_be_bytes());
-            hash.update(text.as_bytes());
-        }
-        let mut digest = Digest::default();
-        digest.copy_from_slice(hash.sign().as_ref());
-        digest
+    fn digest<const N: usize>(&self, texts: [&str; N]) -> Digest {
+        digest(&self.key, &texts.map(str::as_bytes))
     }
 }
 

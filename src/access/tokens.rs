@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use ring::hmac;
-use ring::rand::SystemRandom;
 use tokio::time::Instant;
 
 use super::Scope;
 use super::config::BearerTokenFiles;
+use super::digest::random_key;
 use crate::system::blocking::{BlockingPool, NoAnswer};
 use crate::system::file;
 use crate::telemetry;
@@ -114,8 +114,7 @@ impl Tokens {
     /// # Errors
     /// If a file is unusable: access must not depend on a file that is not there.
     pub(super) async fn new(files: BearerTokenFiles) -> Result<Self, Error> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
-            .map_err(|_unspecified| NoAnswer::Failed)?;
+        let key = random_key().map_err(|_none| NoAnswer::Failed)?;
         let disk = BlockingPool::new(2);
         let tokens = read(&disk, &files, &key).await?;
         let in_force = InForce {

@@ -76,8 +76,7 @@ async fn own(site: &Site, id: &str) -> anyhow::Result<Value> {
     let config = &site.config;
     let (runner, look) = looked(site).await?;
     let snapshot = look.snapshot(runner.next_attempts(look.taken_at))?;
-    let mut plan = gc::plan(&snapshot, &config.policy, &Targets::all().0);
-    plan.add_details(&snapshot, &config.policy);
+    let plan = gc::plan(&snapshot, &config.policy, &Targets::all().0);
     let explainer = Explainer::of(&snapshot, &config.policy, &plan, look.pod_origin.source);
     let answer = explainer.answer(id, |id| runner.quarantined(id))?;
     Ok(serde_json::to_value(answer)?)

@@ -8,26 +8,18 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::setting::{
-    As, COUNT_MAX, Kind, List, Number, Off, One, Positive, Time, Whole, is_host_name,
+    As, COUNT_MAX, Kind, List, Number, Off, One, Positive, Time, Whole, is_host_name, settings,
 };
 use crate::model::{Target, Targets, labelled};
 use crate::outgoing::HttpClientConfig;
 
-/// `collect:` - looks at the node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Collect {
-    /// How old a shared look at the node may be. 0: a new look for each request.
-    #[serde(with = "As::<Time>")]
-    pub max_age: Duration,
-}
-
-impl Default for Collect {
-    fn default() -> Self {
-        Self {
-            max_age: Duration::from_secs(10),
-        }
+settings! {
+    /// `collect:` - looks at the node.
+    #[derive(Eq)]
+    pub struct Collect {
+        /// How old a shared look at the node may be. 0: a new look for each request.
+        #[serde(with = "As::<Time>")]
+        pub max_age: Duration = Duration::from_secs(10),
     }
 }
 
@@ -59,98 +51,60 @@ impl Kind for NodeName {
     }
 }
 
-/// Whether anything is removed at all.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Mode {
-    /// Passes remove.
-    #[default]
-    Enforce,
-    /// Passes plan and report, and never remove.
-    Observe,
-}
-
-labelled!(Mode);
-
-/// `gc:` - bounds of a pass. `None` is off.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Gc {
-    /// Removals between two looks at the node.
-    #[serde(with = "As::<Whole<usize, 1, 10_000>>")]
-    pub batch_size: usize,
-    /// Removals at the same time that cost the disk, at most; sandboxes that wait for their network come on top.
-    #[serde(with = "As::<Whole<usize, 1, 1_000>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub max_concurrency: usize,
-    /// Removals in one pass, at most.
-    #[serde(with = "As::<Off<Whole<u64, 0, COUNT_MAX>>>")]
-    pub max_removals: Option<u64>,
-    /// How long a pass may take: no removal starts after it, and the pass ends within 2 s.
-    #[serde(with = "As::<Off<Time>>")]
-    pub deadline: Option<Duration>,
-    /// Rest between batches.
-    #[serde(with = "As::<Time>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub batch_pause: Duration,
-    /// Share of stalled IO above which removals of 20 ms or more go slower.
-    #[serde(with = "As::<Off<Number<100>>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub io_pressure_pause_percent: Option<f64>,
-    /// Share of failures above which a pass gives a target up (the circuit breaker); the next target goes on. `POST
-    /// /gc?force=true` ignores it.
-    #[serde(with = "As::<Off<Number<1>>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub failure_ratio: Option<f64>,
-}
-
-impl Default for Gc {
-    fn default() -> Self {
-        Self {
-            batch_size: 50,
-            max_concurrency: 8,
-            max_removals: None,
-            deadline: Some(Duration::from_secs(600)),
-            batch_pause: Duration::ZERO,
-            io_pressure_pause_percent: Some(20.0),
-            failure_ratio: Some(0.5),
-        }
+labelled! {
+    /// Whether anything is removed at all.
+    #[derive(Default)]
+    pub enum Mode {
+        /// Passes remove.
+        #[default]
+        Enforce,
+        /// Passes plan and report, and never remove.
+        Observe,
     }
 }
 
-/// `quarantine:` - how long a sandbox is left alone that could not be removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct BackOff {
-    /// How long a sandbox is left alone after its removal failed for the first time.
-    #[serde(with = "As::<Positive>")]
-    pub base: Duration,
-    /// The longest such time; each failure doubles it. Not below `base`.
-    #[serde(with = "As::<Positive>")]
-    pub max: Duration,
+settings! {
+    /// `gc:` - bounds of a pass. `None` is off.
+    pub struct Gc {
+        /// Removals between two looks at the node.
+        #[serde(with = "As::<Whole<usize, 1, 10_000>>")]
+        pub batch_size: usize = 50,
+        /// Removals at the same time that cost the disk, at most; sandboxes that wait for their network come on top.
+        #[serde(with = "As::<Whole<usize, 1, 1_000>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub max_concurrency: usize = 8,
+        /// Removals in one pass, at most.
+        #[serde(with = "As::<Off<Whole<u64, 0, COUNT_MAX>>>")]
+        pub max_removals: Option<u64> = None,
+        /// How long a pass may take: no removal starts after it, and the pass ends within 2 s.
+        #[serde(with = "As::<Off<Time>>")]
+        pub deadline: Option<Duration> = Some(Duration::from_secs(600)),
+        /// Rest between batches.
+        #[serde(with = "As::<Time>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub batch_pause: Duration = Duration::ZERO,
+        /// Share of stalled IO above which removals of 20 ms or more go slower.
+        #[serde(with = "As::<Off<Number<100>>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub io_pressure_pause_percent: Option<f64> = Some(20.0),
+        /// Share of failures above which a pass gives a target up (the circuit breaker); the next target goes on. `POST
+        /// /gc?force=true` ignores it.
+        #[serde(with = "As::<Off<Number<1>>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub failure_ratio: Option<f64> = Some(0.5),
+    }
 }
 
-impl Default for BackOff {
-    fn default() -> Self {
-        Self {
-            base: Duration::from_secs(60),
-            max: Duration::from_secs(3600),
-        }
+settings! {
+    /// `quarantine:` - how long a sandbox is left alone that could not be removed.
+    #[derive(Copy, Eq)]
+    pub struct BackOff {
+        /// How long a sandbox is left alone after its removal failed for the first time.
+        #[serde(with = "As::<Positive>")]
+        pub base: Duration = Duration::from_secs(60),
+        /// The longest such time; each failure doubles it. Not below `base`.
+        #[serde(with = "As::<Positive>")]
+        pub max: Duration = Duration::from_secs(3600),
     }
 }
 
@@ -166,41 +120,27 @@ impl BackOff {
     }
 }
 
-/// `thresholds:` - marks at which crisweep asks for a pass. `None` is off.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Thresholds {
-    /// Whether a crossed threshold asks for a pass. Metrics show the thresholds in any case.
-    pub enabled: bool,
-    /// Time between two looks for it.
-    #[serde(with = "As::<Positive>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub interval: Duration,
-    /// Exited containers on the node that ask for a pass over containers, sandboxes and logs.
-    #[serde(with = "As::<Off<Whole<u32, 0, COUNT_MAX>>>")]
-    pub exited_containers: Option<u32>,
-    /// Sandboxes on the node that are not ready and ask for the same.
-    #[serde(with = "As::<Off<Whole<u32, 0, COUNT_MAX>>>")]
-    pub not_ready_sandboxes: Option<u32>,
-    /// Share of its limit at which the heaviest list asks for the same.
-    #[serde(with = "As::<Off<Number<1>>>")]
-    pub list_limit_ratio: Option<f64>,
-    /// Use of the image file system that asks for a pass over everything.
-    #[serde(with = "As::<Off<Number<100>>>")]
-    pub image_fs_used_percent: Option<f64>,
-}
-
-impl Default for Thresholds {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            interval: Duration::from_secs(30),
-            exited_containers: Some(500),
-            not_ready_sandboxes: Some(50),
-            list_limit_ratio: Some(0.75),
-            image_fs_used_percent: Some(85.0),
-        }
+settings! {
+    /// `thresholds:` - marks at which crisweep asks for a pass. `None` is off.
+    pub struct Thresholds {
+        /// Whether a crossed threshold asks for a pass. Metrics show the thresholds in any case.
+        pub enabled: bool = false,
+        /// Time between two looks for it.
+        #[serde(with = "As::<Positive>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub interval: Duration = Duration::from_secs(30),
+        /// Exited containers on the node that ask for a pass over containers, sandboxes and logs.
+        #[serde(with = "As::<Off<Whole<u32, 0, COUNT_MAX>>>")]
+        pub exited_containers: Option<u32> = Some(500),
+        /// Sandboxes on the node that are not ready and ask for the same.
+        #[serde(with = "As::<Off<Whole<u32, 0, COUNT_MAX>>>")]
+        pub not_ready_sandboxes: Option<u32> = Some(50),
+        /// Share of its limit at which the heaviest list asks for the same.
+        #[serde(with = "As::<Off<Number<1>>>")]
+        pub list_limit_ratio: Option<f64> = Some(0.75),
+        /// Use of the image file system that asks for a pass over everything.
+        #[serde(with = "As::<Off<Number<100>>>")]
+        pub image_fs_used_percent: Option<f64> = Some(85.0),
     }
 }
 
@@ -245,30 +185,20 @@ fn targets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeSet<Target>, D::Er
     Ok(words.into_iter().flat_map(|word| word.0.0).collect())
 }
 
-/// `alertmanager:` - Alertmanagers that are asked for alerts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Alertmanager {
-    /// Alertmanagers to ask for active alerts about this node; crisweep treats the answers as a webhook's alerts. A
-    /// user and password in the URL are sent as basic auth; better are the files of `http_client_config`.
-    #[serde(with = "As::<List<AlertmanagerUrl>>")]
-    pub poll: Vec<String>,
-    /// Time between two questions, give or take a tenth.
-    #[serde(with = "As::<Positive>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub interval: Duration,
-    /// How the Alertmanagers are asked; the keys are Prometheus'.
-    pub http_client_config: HttpClientConfig,
-}
-
-impl Default for Alertmanager {
-    fn default() -> Self {
-        Self {
-            poll: Vec::new(),
-            interval: Duration::from_secs(30),
-            http_client_config: HttpClientConfig::default(),
-        }
+settings! {
+    /// `alertmanager:` - Alertmanagers that are asked for alerts.
+    #[derive(Eq)]
+    pub struct Alertmanager {
+        /// Alertmanagers to ask for active alerts about this node; crisweep treats the answers as a webhook's alerts. A
+        /// user and password in the URL are sent as basic auth; better are the files of `http_client_config`.
+        #[serde(with = "As::<List<AlertmanagerUrl>>")]
+        pub poll: Vec<String> = Vec::new(),
+        /// Time between two questions, give or take a tenth.
+        #[serde(with = "As::<Positive>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub interval: Duration = Duration::from_secs(30),
+        /// How the Alertmanagers are asked; the keys are Prometheus'.
+        pub http_client_config: HttpClientConfig = HttpClientConfig::default(),
     }
 }
 
@@ -301,33 +231,22 @@ impl Kind for AlertmanagerUrl {
     }
 }
 
-/// `brakes:` - what holds triggers back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Brakes {
-    /// Least time between two passes of a target. An alert that comes earlier waits for it.
-    #[serde(with = "As::<Time>")]
-    pub cooldown: Duration,
-    /// Passes of a target within an hour, of those that tried to remove something of it.
-    #[serde(with = "As::<Off<Whole<u32, 0, 1_000_000>>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub max_passes_per_hour: Option<u32>,
-    /// An automatic pass (alert, poll, threshold) waits a random part of this time before it may begin, so that a fleet
-    /// does not move at once; a resolved alert takes it back meanwhile.
-    #[serde(with = "As::<Off<Time>>")]
-    pub jitter: Option<Duration>,
-    /// Holds all triggers: nothing is removed but by force, and a dry run still plans.
-    pub pause: bool,
-}
-
-impl Default for Brakes {
-    fn default() -> Self {
-        Self {
-            cooldown: Duration::from_secs(60),
-            max_passes_per_hour: Some(30),
-            jitter: None,
-            pause: false,
-        }
+settings! {
+    /// `brakes:` - what holds triggers back.
+    #[derive(Copy, Eq)]
+    pub struct Brakes {
+        /// Least time between two passes of a target. An alert that comes earlier waits for it.
+        #[serde(with = "As::<Time>")]
+        pub cooldown: Duration = Duration::from_secs(60),
+        /// Passes of a target within an hour, of those that tried to remove something of it.
+        #[serde(with = "As::<Off<Whole<u32, 0, 1_000_000>>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub max_passes_per_hour: Option<u32> = Some(30),
+        /// An automatic pass (alert, poll, threshold) waits a random part of this time before it may begin, so that a
+        /// fleet does not move at once; a resolved alert takes it back meanwhile.
+        #[serde(with = "As::<Off<Time>>")]
+        pub jitter: Option<Duration> = None,
+        /// Holds all triggers: nothing is removed but by force, and a dry run still plans.
+        pub pause: bool = false,
     }
 }

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::model::setting::{As, Kind, List, Off, Size, Time};
+use crate::model::setting::{As, Kind, List, Off, Size, Time, settings};
 
 /// The most that is kept of one log.
 pub const LOG_TAIL_MAX: u64 = 1 << 20;
@@ -13,45 +11,31 @@ const BYTES_MAX: u64 = 64 << 30;
 /// The longest label key or prefix of one.
 const KEY_MAX: usize = 317;
 
-/// `evidence:` - what is kept of a container before it goes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Whether crisweep keeps a container's status and the end of its log in the database before it removes the
-    /// container.
-    pub enabled: bool,
-    /// How much of a log's end is kept. 0: nothing of logs.
-    #[serde(with = "As::<Size<u64, 0, LOG_TAIL_MAX>>")]
-    pub log_tail_bytes: u64,
-    /// All evidence together, at most; the oldest makes way.
-    #[serde(with = "As::<Size<u64, BYTES_MIN, BYTES_MAX>>")]
-    pub max_bytes: u64,
-    /// Older evidence is removed.
-    #[serde(with = "As::<Off<Time>>")]
-    pub max_age: Option<Duration>,
-    /// Whether a container stays when its evidence cannot be kept.
-    pub required: bool,
-    /// Whether the first and the last evidence of a (pod UID, container name) make way after those between them.
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub keep_first: bool,
-    /// The pod's labels that are kept: keys, or beginnings of keys that end in `*`.
-    #[serde(with = "As::<List<LabelKey>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub labels: Vec<String>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            log_tail_bytes: 64 << 10,
-            max_bytes: 256 << 20,
-            max_age: Some(Duration::from_secs(7 * 24 * 60 * 60)),
-            required: false,
-            keep_first: true,
-            labels: vec!["app".to_owned(), "app.kubernetes.io/*".to_owned()],
-        }
+settings! {
+    /// `evidence:` - what is kept of a container before it goes.
+    #[derive(Eq)]
+    pub struct Config {
+        /// Whether crisweep keeps a container's status and the end of its log in the database before it removes the
+        /// container.
+        pub enabled: bool = true,
+        /// How much of a log's end is kept. 0: nothing of logs.
+        #[serde(with = "As::<Size<u64, 0, LOG_TAIL_MAX>>")]
+        pub log_tail_bytes: u64 = 64 << 10,
+        /// All evidence together, at most; the oldest makes way.
+        #[serde(with = "As::<Size<u64, BYTES_MIN, BYTES_MAX>>")]
+        pub max_bytes: u64 = 256 << 20,
+        /// Older evidence is removed.
+        #[serde(with = "As::<Off<Time>>")]
+        pub max_age: Option<Duration> = Some(Duration::from_secs(7 * 24 * 60 * 60)),
+        /// Whether a container stays when its evidence cannot be kept.
+        pub required: bool = false,
+        /// Whether the first and the last evidence of a (pod UID, container name) make way after those between them.
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub keep_first: bool = true,
+        /// The pod's labels that are kept: keys, or beginnings of keys that end in `*`.
+        #[serde(with = "As::<List<LabelKey>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub labels: Vec<String> = vec!["app".to_owned(), "app.kubernetes.io/*".to_owned()],
     }
 }
 

@@ -3,72 +3,49 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::budget::Slots;
 use crate::model::Target;
-use crate::model::setting::{As, Kind, List, Off, Optional, Time, Whole};
+use crate::model::setting::{As, Kind, List, Off, Optional, Time, Whole, settings};
 
 /// Bounds of `budget.lease_duration`.
 const LEASE_MIN: Duration = Duration::from_secs(3);
 const LEASE_MAX: Duration = Duration::from_secs(3600);
 
-/// `fleet:` - brakes that hold for all nodes at once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The namespace of the objects below. The API server and its credentials are those of `pods`.
-    #[serde(with = "As::<Optional<ObjectName>>")]
-    pub namespace: Option<String>,
-    /// A `ConfigMap` whose key `hold` says `"true"` while passes are held on all nodes, and whose key `reason` says why.
-    /// While it was never read, automatic passes wait. `null`: there is no such switch.
-    #[serde(with = "As::<Optional<ObjectName>>")]
-    pub hold_config_map: Option<String>,
-    /// How long an alert with the label `crisweep: hold` holds automatic passes on this node after it was last seen
-    /// firing. Its end ends that at once. 0: such alerts are ignored.
-    #[serde(with = "As::<Off<Time>>")]
-    pub storm_hold: Option<Duration>,
-    /// How many nodes may run automatic passes at a time.
-    pub budget: Budget,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            namespace: None,
-            hold_config_map: None,
-            storm_hold: Some(Duration::from_secs(3600)),
-            budget: Budget::default(),
-        }
+settings! {
+    /// `fleet:` - brakes that hold for all nodes at once.
+    #[derive(Eq)]
+    pub struct Config {
+        /// The namespace of the objects below. The API server and its credentials are those of `pods`.
+        #[serde(with = "As::<Optional<ObjectName>>")]
+        pub namespace: Option<String> = None,
+        /// A `ConfigMap` whose key `hold` says `"true"` while passes are held on all nodes, and whose key `reason` says
+        /// why. While it was never read, automatic passes wait. `null`: there is no such switch.
+        #[serde(with = "As::<Optional<ObjectName>>")]
+        pub hold_config_map: Option<String> = None,
+        /// How long an alert with the label `crisweep: hold` holds automatic passes on this node after it was last seen
+        /// firing. Its end ends that at once. 0: such alerts are ignored.
+        #[serde(with = "As::<Off<Time>>")]
+        pub storm_hold: Option<Duration> = Some(Duration::from_secs(3600)),
+        /// How many nodes may run automatic passes at a time.
+        pub budget: Budget = Budget::default(),
     }
 }
 
-/// `fleet.budget:` - how many nodes may run automatic passes at a time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Budget {
-    /// At most so many nodes run automatic passes at a time. Each takes one of the Leases `crisweep-budget-0`, `-1`, ...
-    /// for it, which must exist; without one, or without the API server, automatic passes wait.
-    #[serde(with = "As::<Off<Whole<u32, 0, 100>>>")]
-    pub max_nodes: Option<u32>,
-    /// The targets that the budget binds. Empty: all.
-    #[serde(with = "As::<List<TargetName, BTreeSet<Target>>>")]
-    pub targets: BTreeSet<Target>,
-    /// How long a Lease stays taken when its node goes away, from 3s to 1h. Renewed three times in it.
-    #[serde(with = "As::<Time>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub lease_duration: Duration,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Self {
-            max_nodes: None,
-            targets: BTreeSet::new(),
-            lease_duration: Duration::from_secs(60),
-        }
+settings! {
+    /// `fleet.budget:` - how many nodes may run automatic passes at a time.
+    #[derive(Eq)]
+    pub struct Budget {
+        /// At most so many nodes run automatic passes at a time. Each takes one of the Leases `crisweep-budget-0`,
+        /// `-1`, ... for it, which must exist; without one, or without the API server, automatic passes wait.
+        #[serde(with = "As::<Off<Whole<u32, 0, 100>>>")]
+        pub max_nodes: Option<u32> = None,
+        /// The targets that the budget binds. Empty: all.
+        #[serde(with = "As::<List<TargetName, BTreeSet<Target>>>")]
+        pub targets: BTreeSet<Target> = BTreeSet::new(),
+        /// How long a Lease stays taken when its node goes away, from 3s to 1h. Renewed three times in it.
+        #[serde(with = "As::<Time>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub lease_duration: Duration = Duration::from_secs(60),
     }
 }
 

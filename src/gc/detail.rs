@@ -3,105 +3,37 @@
 //!
 //! Never judges: it reads from the snapshot the facts behind the reason.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a target has only its own reasons"
+)]
+
 mod images;
 mod logs;
 mod pods;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::age::at_least;
-use super::knowledge::Knowledge;
-use super::{AgeFrom, Limit, Plan, Policy, Subject, Verdict};
+use super::containers::counts_from;
+use super::facts::{Facts, short, span};
+use super::{AgeFrom, Limit, Subject, Verdict};
 use crate::model::{
-    Container, ContainerState, Coverage, Image, Images, KeepReason, PodRef, PodSandbox,
-    PodSandboxId, PodUid, RemoveReason, Snapshot, Target, short_duration,
+    Container, ContainerState, Coverage, KeepReason, Labels, PodRef, PodSandbox, RemoveReason,
+    Target, short_duration,
 };
 
 /// The longest text. Names from outside can be long.
 const DETAIL_MAX: usize = 300;
 
-/// Finds the facts behind verdicts.
-#[derive(Debug)]
-pub(super) struct Details<'a> {
-    snapshot: &'a Snapshot,
-    policy: &'a Policy,
-    containers: BTreeMap<&'a str, &'a Container>,
-    sandboxes: BTreeMap<&'a str, &'a PodSandbox>,
-    images: BTreeMap<String, &'a Image>,
-    /// The remaining containers, by sandbox.
-    inmates: BTreeMap<&'a PodSandboxId, Vec<&'a Container>>,
-    /// The newest record of each pod's container, by creation and attempt.
-    newest: BTreeMap<(&'a PodUid, &'a str), &'a Container>,
-    newest_sandboxes: BTreeMap<&'a PodUid, &'a PodSandbox>,
-    users: images::Users<'a>,
-    /// Why the pod source is not believed, if it is not.
-    source_doubt: Option<String>,
-}
-
-impl<'a> Details<'a> {
-    /// Prepares to explain `plan`, which was made from this snapshot under this policy.
-    pub(super) fn of(snapshot: &'a Snapshot, policy: &'a Policy, plan: &Plan) -> Self {
-        let going: BTreeSet<&str> = plan
-            .removals_of(Target::Containers)
-            .map(|removal| removal.subject.id.as_str())
-            .collect();
-        let mut inmates: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        let mut newest = BTreeMap::new();
-        for container in &snapshot.containers {
-            if !going.contains(container.id.as_str()) {
-                inmates
-                    .entry(&container.sandbox_id)
-                    .or_default()
-                    .push(container);
-            }
-            let Some(pod) = &container.pod else { continue };
-            let best = newest
-                .entry((&pod.uid, container.name.as_str()))
-                .or_insert(container);
-            if (best.created_at, best.attempt) < (container.created_at, container.attempt) {
-                *best = container;
-            }
-        }
-        let mut newest_sandboxes = BTreeMap::new();
-        for sandbox in &snapshot.sandboxes {
-            let Some(pod) = &sandbox.pod else { continue };
-            let best = newest_sandboxes.entry(&pod.uid).or_insert(sandbox);
-            if (best.created_at, best.attempt) < (sandbox.created_at, sandbox.attempt) {
-                *best = sandbox;
-            }
-        }
-        let images = match &snapshot.images {
-            Images::Known(store) => store.rows.iter().map(|row| (row.key(), row)).collect(),
-            Images::Unknown(_) => BTreeMap::new(),
-        };
-        let rows = snapshot.containers.iter();
-        let staying = rows.clone().filter(|row| !going.contains(row.id.as_str()));
-        Self {
-            snapshot,
-            policy,
-            containers: rows.map(|row| (row.id.as_str(), row)).collect(),
-            sandboxes: snapshot
-                .sandboxes
-                .iter()
-                .map(|row| (row.id.as_str(), row))
-                .collect(),
-            images,
-            inmates,
-            newest,
-            newest_sandboxes,
-            users: images::Users::of(staying),
-            source_doubt: Knowledge::of(snapshot, policy).source_doubt(),
-        }
-    }
-
+impl Facts<'_> {
     /// Returns the facts behind the verdict on `subject`.
     pub(super) fn detail(&self, subject: &Subject, verdict: Verdict) -> String {
         let text = match (subject.target, verdict) {
-            (Target::Containers, _) => self.container(subject, verdict),
-            (Target::Sandboxes, _) => self.sandbox(subject, verdict),
+            (Target::Containers, _) => self.judged_container(subject, verdict),
+            (Target::Sandboxes, _) => self.judged_sandbox(subject, verdict),
             (Target::Images, Verdict::Keep(reason)) => self.kept_image(subject, reason),
             (Target::Images, Verdict::Remove(reason)) => self.removed_image(subject, reason),
             (Target::Logs, Verdict::Keep(reason)) => self.kept_log(subject, reason),
@@ -110,12 +42,13 @@ impl<'a> Details<'a> {
         clipped(text)
     }
 
-    fn container(&self, subject: &Subject, verdict: Verdict) -> String {
-        let container = self.containers.get(subject.id.as_str()).copied();
+    fn judged_container(&self, subject: &Subject, verdict: Verdict) -> String {
+        let found = self.container(&subject.id);
+        let container = found.map(|(_, row)| row);
         let rules = &self.policy.containers;
         match verdict {
             Verdict::Remove(RemoveReason::Superseded) => {
-                let newer = container.and_then(|container| self.newer(container));
+                let newer = found.and_then(|(place, _)| self.newer(place));
                 let kept = limit(
                     "policy.containers.max_per_container",
                     rules.max_per_container,
@@ -162,22 +95,18 @@ impl<'a> Details<'a> {
         }
     }
 
-    fn sandbox(&self, subject: &Subject, verdict: Verdict) -> String {
-        let sandbox = self.sandboxes.get(subject.id.as_str()).copied();
+    fn judged_sandbox(&self, subject: &Subject, verdict: Verdict) -> String {
+        let found = self.sandbox(&subject.id);
+        let sandbox = found.map(|(_, row)| row);
         let rules = &self.policy.sandboxes;
         match verdict {
             Verdict::Remove(RemoveReason::Superseded) => {
-                let newest = subject
-                    .pod
-                    .as_ref()
-                    .and_then(|pod| self.newest_sandboxes.get(&pod.uid));
+                let newest = found.and_then(|(place, _)| self.newest_sandbox(place));
                 newest.map_or_else(
                     || "a newer sandbox of its pod exists".to_owned(),
                     |newest| {
-                        format!(
-                            "sandbox {} is a newer one of its pod",
-                            short(newest.id.as_str())
-                        )
+                        let id = short(newest.id.as_str());
+                        format!("sandbox {id} is a newer one of its pod")
                     },
                 )
             }
@@ -214,16 +143,7 @@ impl<'a> Details<'a> {
     }
 
     /// Explains the reasons that containers and sandboxes share.
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "only the reasons of this target come here"
-    )]
-    fn kept_alike(
-        &self,
-        subject: &Subject,
-        labels: Option<&crate::model::Labels>,
-        reason: KeepReason,
-    ) -> String {
+    fn kept_alike(&self, subject: &Subject, labels: Option<&Labels>, reason: KeepReason) -> String {
         match reason {
             KeepReason::Unmanaged => {
                 "it has no label io.kubernetes.pod.uid: the kubelet did not make it".to_owned()
@@ -237,30 +157,33 @@ impl<'a> Details<'a> {
         }
     }
 
-    /// A newer record of the same container, if the snapshot has one.
-    fn newer(&self, container: &Container) -> Option<&'a Container> {
-        let pod = container.pod.as_ref()?;
-        let newest = self
-            .newest
-            .get(&(&pod.uid, container.name.as_str()))
-            .copied()?;
-        (newest.id != container.id).then_some(newest)
+    /// Returns the record of the same container that was created last, unless it is the one at this place.
+    fn newer(&self, place: usize) -> Option<&Container> {
+        let group = self.knowledge.index().group_of(place);
+        let newest = self.newest_containers.of_group(group).last();
+        let newest = newest.filter(|newest| *newest != place)?;
+        self.snapshot.containers.get(newest)
+    }
+
+    /// Returns the sandbox of the same pod that was created last.
+    fn newest_sandbox(&self, place: usize) -> Option<&PodSandbox> {
+        let pod = self.knowledge.index().pod_of_sandbox(place)?;
+        let newest = self.newest_sandboxes.of_group(pod).last()?;
+        self.snapshot.sandboxes.get(newest)
     }
 
     fn young_container(&self, subject: &Subject, container: &Container) -> String {
         let rules = &self.policy.containers;
-        let (done, at) = match (rules.age_from, container.state, container.finished_at) {
-            (AgeFrom::Finished, ContainerState::Exited, None) => {
-                return "the runtime has not told yet when it exited".to_owned();
-            }
-            (AgeFrom::Finished, ContainerState::Exited, Some(at)) => {
-                ("exited", at.max(container.created_at))
-            }
-            _ => ("created", container.created_at),
+        let Some(at) = counts_from(rules.age_from, container) else {
+            return "the runtime has not told yet when it exited".to_owned();
         };
         if self.is_old(at, rules.min_age) {
             return self.not_quiet(subject);
         }
+        let done = match (rules.age_from, container.state) {
+            (AgeFrom::Finished, ContainerState::Exited) => "exited",
+            _ => "created",
+        };
         self.young(done, at, "policy.containers.min_age", rules.min_age)
     }
 
@@ -303,19 +226,19 @@ impl<'a> Details<'a> {
     }
 
     fn inmates_of(&self, sandbox: Option<&PodSandbox>) -> String {
-        let inmates = sandbox.and_then(|sandbox| self.inmates.get(&sandbox.id));
-        match inmates.map(Vec::as_slice) {
-            Some([first, rest @ ..]) => {
+        let inmates = sandbox.map_or(&[][..], |sandbox| self.inmates(sandbox));
+        match inmates {
+            [first, rest @ ..] => {
                 format!("{} is in it{}", record(first), and_more(rest.len()))
             }
-            Some([]) | None if self.snapshot.seen.containers != Coverage::Whole => {
+            [] if self.snapshot.seen.containers != Coverage::Whole => {
                 "the list of containers is incomplete: an unseen one may be in it".to_owned()
             }
-            Some([]) | None => "a container that is listed under its id is in it".to_owned(),
+            [] => "a container that is listed under its id is in it".to_owned(),
         }
     }
 
-    fn protection(&self, pod: Option<&PodRef>, labels: Option<&crate::model::Labels>) -> String {
+    fn protection(&self, pod: Option<&PodRef>, labels: Option<&Labels>) -> String {
         let protect = &self.policy.protect;
         if let Some(pod) = pod {
             if protect.namespaces.contains(pod.namespace.as_str()) {
@@ -363,10 +286,6 @@ fn record(container: &Container) -> String {
     )
 }
 
-fn short(id: &str) -> &str {
-    id.get(..12).unwrap_or(id)
-}
-
 fn and_more(count: usize) -> String {
     match count {
         0 => String::new(),
@@ -379,10 +298,6 @@ fn limit(key: &str, limit: Limit) -> String {
         Limit::AtMost(count) => format!("{key} keeps {count}"),
         Limit::None => format!("{key} has no limit"),
     }
-}
-
-fn span(duration: Duration) -> String {
-    SignedDuration::try_from(duration).map_or_else(|_| "forever".to_owned(), short_duration)
 }
 
 fn clipped(mut text: String) -> String {

@@ -15,13 +15,9 @@ mod words;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::index::{Newest, Places};
-use super::knowledge::Knowledge;
+use super::facts::{Facts, short};
 use super::{Plan, PodKnowledge, Policy, Subject, Verdict};
-use crate::model::{
-    Container, Image, Images, LogLink, PodLogDir, PodSandbox, PodSourceKind, Snapshot, Target,
-    short_duration,
-};
+use crate::model::{PodSourceKind, Snapshot, Target};
 pub use answer::{Answer, ObjectAnswer, PodAnswer};
 pub use find::{NotFound, PREFIX_MIN};
 use words::said;
@@ -29,15 +25,9 @@ pub use words::{keep_text, kept_text, remove_text};
 
 /// Explains the objects of one plan.
 pub struct Explainer<'a> {
-    snapshot: &'a Snapshot,
-    policy: &'a Policy,
+    facts: Facts<'a>,
     plan: &'a Plan,
     source: PodSourceKind,
-    knowledge: Knowledge<'a>,
-    newest_containers: Newest,
-    newest_sandboxes: Newest,
-    /// The containers that the plan removes.
-    gone: Places,
 }
 
 impl std::fmt::Debug for Explainer<'_> {
@@ -46,15 +36,13 @@ impl std::fmt::Debug for Explainer<'_> {
     }
 }
 
-/// An object of a plan, its verdict, and the facts behind the verdict in words.
+/// An object of a plan and its verdict.
 #[derive(Clone, Copy, Debug)]
 pub struct Judged<'a> {
     /// The object.
     pub subject: &'a Subject,
     /// The plan's verdict.
     pub verdict: Verdict,
-    /// The facts, if the plan has them.
-    pub detail: &'a str,
 }
 
 /// Why an object is kept or removed, rule by rule.
@@ -180,27 +168,10 @@ impl<'a> Explainer<'a> {
         plan: &'a Plan,
         source: PodSourceKind,
     ) -> Self {
-        let knowledge = Knowledge::of(snapshot, policy);
-        let index = knowledge.index();
-        let going: std::collections::BTreeSet<&str> = plan
-            .removals_of(Target::Containers)
-            .map(|removal| removal.subject.id.as_str())
-            .collect();
-        let mut gone = Places::none(snapshot.containers.len());
-        for (place, container) in snapshot.containers.iter().enumerate() {
-            if going.contains(container.id.as_str()) {
-                gone.add(place);
-            }
-        }
         Self {
-            newest_containers: index.newest_containers(),
-            newest_sandboxes: index.newest_sandboxes(),
-            snapshot,
-            policy,
+            facts: Facts::of(snapshot, policy, plan),
             plan,
             source,
-            knowledge,
-            gone,
         }
     }
 
@@ -209,12 +180,10 @@ impl<'a> Explainer<'a> {
         let removed = self.plan.removals.iter().map(|removal| Judged {
             subject: &removal.subject,
             verdict: Verdict::Remove(removal.reason),
-            detail: &removal.detail,
         });
         let kept = self.plan.kept.iter().map(|kept| Judged {
             subject: &kept.subject,
             verdict: Verdict::Keep(kept.reason),
-            detail: &kept.detail,
         });
         removed.chain(kept)
     }
@@ -225,7 +194,7 @@ impl<'a> Explainer<'a> {
         let (held_by, more_holders) = self.held_by(judged, &rules);
         let would_change = self.would_change(judged, &rules, &held_by);
         Explanation {
-            summary: summary(judged, &held_by),
+            summary: self.summary(judged, &held_by),
             since: self.since(judged, &rules),
             rules,
             held_by,
@@ -234,40 +203,27 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// Finds an image by its key.
-    fn image(&self, key: &str) -> Option<&'a Image> {
-        match &self.snapshot.images {
-            Images::Known(store) => store.rows.iter().find(|row| row.key() == key),
-            Images::Unknown(_) => None,
+    /// Returns the facts behind a verdict in words.
+    fn detail(&self, judged: Judged<'_>) -> String {
+        self.facts.detail(judged.subject, judged.verdict)
+    }
+
+    fn summary(&self, judged: Judged<'_>, held_by: &[Holder]) -> String {
+        let (title, (verdict, reason)) = (title(judged.subject), label(judged.verdict));
+        let verdict = said(verdict);
+        let mut text = format!("{title} {verdict} ({reason}): {}", self.detail(judged));
+        let Some(holder) = held_by.first() else {
+            return text;
+        };
+        // A pod has no verdict.
+        if let (Some(verdict), Some(reason)) = (holder.verdict, holder.reason) {
+            let verdict = said(verdict);
+            text.push_str(&format!(", and {verdict} ({reason}): {}", holder.detail));
         }
-    }
-
-    fn container(&self, subject: &Subject) -> Option<&'a Container> {
-        let mut rows = self.snapshot.containers.iter();
-        rows.find(|row| row.id.as_str() == subject.id.as_str())
-    }
-
-    fn sandbox(&self, subject: &Subject) -> Option<&'a PodSandbox> {
-        let mut rows = self.snapshot.sandboxes.iter();
-        rows.find(|row| row.id.as_str() == subject.id.as_str())
-    }
-
-    fn log_dir(&self, subject: &Subject) -> Option<&'a PodLogDir> {
-        let mut dirs = self.snapshot.logs.dirs.iter();
-        dirs.find(|dir| dir.path == subject.id)
-    }
-
-    fn log_link(&self, subject: &Subject) -> Option<&'a LogLink> {
-        let mut links = self.snapshot.logs.links.iter();
-        links.find(|link| link.path == subject.id)
-    }
-
-    fn ago(&self, then: Timestamp) -> String {
-        format!("{} ago", self.age_words(then))
-    }
-
-    fn age_words(&self, then: Timestamp) -> String {
-        short_duration(self.snapshot.age(then))
+        if let Some(pod) = &holder.pod {
+            text.push_str(&format!("; {}", pod.words));
+        }
+        text
     }
 }
 
@@ -287,7 +243,7 @@ fn label(verdict: Verdict) -> (&'static str, &'static str) {
 fn title(subject: &Subject) -> String {
     let kind = subject.target.noun();
     let id = subject.id.strip_prefix("sha256:").unwrap_or(&subject.id);
-    let short = id.get(..12).unwrap_or(id);
+    let short = short(id);
     let pod = subject.pod.as_ref();
     let pod = pod.map_or_else(String::new, |pod| {
         format!(" of pod {}/{}", pod.namespace, pod.name)
@@ -301,22 +257,4 @@ fn title(subject: &Subject) -> String {
         Target::Images => format!("{kind} {short} ({})", subject.name),
         Target::Logs => format!("{kind} {}{pod}", subject.id),
     }
-}
-
-fn summary(judged: Judged<'_>, held_by: &[Holder]) -> String {
-    let (title, (verdict, reason)) = (title(judged.subject), label(judged.verdict));
-    let verdict = said(verdict);
-    let mut text = format!("{title} {verdict} ({reason}): {}", judged.detail);
-    let Some(holder) = held_by.first() else {
-        return text;
-    };
-    // A pod has no verdict.
-    if let (Some(verdict), Some(reason)) = (holder.verdict, holder.reason) {
-        let verdict = said(verdict);
-        text.push_str(&format!(", and {verdict} ({reason}): {}", holder.detail));
-    }
-    if let Some(pod) = &holder.pod {
-        text.push_str(&format!("; {}", pod.words));
-    }
-    text
 }

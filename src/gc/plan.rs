@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::detail::Details;
+use super::facts::Facts;
 use super::index::{Newest, Places};
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
@@ -364,14 +364,14 @@ impl Plan {
     /// Adds the facts behind each verdict; the plan was made from this snapshot. For people: passes and
     /// scrapes do not need them.
     pub fn add_details(&mut self, snapshot: &Snapshot, policy: &Policy) {
-        let details = Details::of(snapshot, policy, self);
+        let facts = Facts::of(snapshot, policy, self);
         for removal in &mut self.removals {
             let verdict = Verdict::Remove(removal.reason);
-            removal.detail = details.detail(&removal.subject, verdict).into();
+            removal.detail = facts.detail(&removal.subject, verdict).into();
         }
         for kept in &mut self.kept {
             let verdict = Verdict::Keep(kept.reason);
-            kept.detail = details.detail(&kept.subject, verdict).into();
+            kept.detail = facts.detail(&kept.subject, verdict).into();
         }
     }
 

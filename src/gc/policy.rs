@@ -7,7 +7,9 @@ use std::time::Duration;
 use regex_lite::Regex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::model::setting::{AbsolutePath, As, COUNT_MAX, Form, Kind, List, Off, One, Time, Whole};
+use crate::model::setting::{
+    AbsolutePath, As, COUNT_MAX, Form, Kind, List, Off, One, Time, Whole, settings,
+};
 use crate::model::{Labels, PodRef};
 
 /// A limit of dead objects to keep. In the configuration a negative number means no limit.
@@ -58,28 +60,28 @@ pub enum AgeFrom {
     Created,
 }
 
-/// The operator's limits for all targets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Policy {
-    /// Rules for containers.
-    pub containers: ContainerPolicy,
-    /// Rules for sandboxes.
-    pub sandboxes: SandboxPolicy,
-    /// Rules for images.
-    pub images: ImagePolicy,
-    /// Rules for logs.
-    pub logs: LogPolicy,
-    /// What is never touched.
-    pub protect: Protect,
-    /// When the end of a pod is believed; configured below `pods`.
-    #[serde(skip)]
-    pub pods: PodPolicy,
-    /// An unknown pod without a sign of life, whose last container exited longer ago than this, counts as
-    /// terminated. `None`: never. Configured below `pods`.
-    #[serde(skip)]
-    pub assume_finished_after: Option<Duration>,
+settings! {
+    /// The operator's limits for all targets.
+    #[derive(Eq)]
+    pub struct Policy {
+        /// Rules for containers.
+        pub containers: ContainerPolicy = ContainerPolicy::default(),
+        /// Rules for sandboxes.
+        pub sandboxes: SandboxPolicy = SandboxPolicy::default(),
+        /// Rules for images.
+        pub images: ImagePolicy = ImagePolicy::default(),
+        /// Rules for logs.
+        pub logs: LogPolicy = LogPolicy::default(),
+        /// What is never touched.
+        pub protect: Protect = Protect::default(),
+        /// When the end of a pod is believed; configured below `pods`.
+        #[serde(skip)]
+        pub pods: PodPolicy = PodPolicy { settle: Duration::from_secs(10), quiet: MINUTE, },
+        /// An unknown pod without a sign of life, whose last container exited longer ago than this, counts as
+        /// terminated. `None`: never. Configured below `pods`.
+        #[serde(skip)]
+        pub assume_finished_after: Option<Duration> = None,
+    }
 }
 
 /// When the end of a pod is believed. Defaults and meaning: `docs/configuration.md`.
@@ -93,52 +95,52 @@ pub struct PodPolicy {
     pub quiet: Duration,
 }
 
-/// Rules for containers. Defaults and meaning: `docs/configuration.md`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct ContainerPolicy {
-    /// Whether containers are collected.
-    pub enabled: bool,
-    /// Younger dead containers stay and do not count.
-    #[serde(with = "As::<Time>")]
-    pub min_age: Duration,
-    /// Dead containers that stay for each (pod UID, container name). 0 still keeps the newest of a pod that may
-    /// exist.
-    #[serde(with = "As::<Limit>")]
-    pub max_per_container: Limit,
-    /// Dead containers that stay on the node.
-    #[serde(with = "As::<Limit>")]
-    pub max_dead: Limit,
-    /// Whether the oldest dead container of each (pod UID, container name) stays beyond all limits until its pod is
-    /// finished or deleted: the first failure of a crash loop often tells more than the latest.
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub keep_first: bool,
-    /// A created container that is younger is about to start, and stays.
-    #[serde(with = "As::<Time>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub created_grace: Duration,
-    /// What `min_age` counts from. The kubelet's is `created`.
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub age_from: AgeFrom,
-    /// Whether containers in state unknown are considered (and stopped first).
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub include_unknown: bool,
+settings! {
+    /// Rules for containers. Defaults and meaning: `docs/configuration.md`.
+    #[derive(Eq)]
+    pub struct ContainerPolicy {
+        /// Whether containers are collected.
+        pub enabled: bool = true,
+        /// Younger dead containers stay and do not count.
+        #[serde(with = "As::<Time>")]
+        pub min_age: Duration = MINUTE,
+        /// Dead containers that stay for each (pod UID, container name). 0 still keeps the newest of a pod that may
+        /// exist.
+        #[serde(with = "As::<Limit>")]
+        pub max_per_container: Limit = Limit::AtMost(1),
+        /// Dead containers that stay on the node.
+        #[serde(with = "As::<Limit>")]
+        pub max_dead: Limit = Limit::AtMost(200),
+        /// Whether the oldest dead container of each (pod UID, container name) stays beyond all limits until its pod is
+        /// finished or deleted: the first failure of a crash loop often tells more than the latest.
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub keep_first: bool = false,
+        /// A created container that is younger is about to start, and stays.
+        #[serde(with = "As::<Time>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub created_grace: Duration = 60 * MINUTE,
+        /// What `min_age` counts from. The kubelet's is `created`.
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub age_from: AgeFrom = AgeFrom::Finished,
+        /// Whether containers in state unknown are considered (and stopped first).
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub include_unknown: bool = false,
+    }
 }
 
-/// Rules for sandboxes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct SandboxPolicy {
-    /// Whether sandboxes are collected.
-    pub enabled: bool,
-    /// Younger sandboxes (by creation) stay and do not count.
-    #[serde(with = "As::<Time>")]
-    pub min_age: Duration,
-    /// Dead sandboxes that stay on the node.
-    #[serde(with = "As::<Limit>")]
-    pub max_dead: Limit,
+settings! {
+    /// Rules for sandboxes.
+    #[derive(Eq)]
+    pub struct SandboxPolicy {
+        /// Whether sandboxes are collected.
+        pub enabled: bool = true,
+        /// Younger sandboxes (by creation) stay and do not count.
+        #[serde(with = "As::<Time>")]
+        pub min_age: Duration = MINUTE,
+        /// Dead sandboxes that stay on the node.
+        #[serde(with = "As::<Limit>")]
+        pub max_dead: Limit = Limit::AtMost(200),
+    }
 }
 
 /// What is never touched.
@@ -231,31 +233,31 @@ fn show_labels<S: Serializer>(
     }))
 }
 
-/// Rules for images: the kubelet's thresholds and ages.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct ImagePolicy {
-    /// Whether images are collected.
-    pub enabled: bool,
-    /// Above this use of the image file system (bytes or inodes) unused images are removed, least recently used
-    /// first. 100 without `max_age`: never.
-    #[serde(with = "As::<Whole<u8, 0, 100>>")]
-    pub high_threshold_percent: u8,
-    /// Images are removed until the use is down to this; not above `high_threshold_percent`.
-    #[serde(with = "As::<Whole<u8, 0, 100>>")]
-    pub low_threshold_percent: u8,
-    /// Images first seen more recently stay, whatever the reason to remove them.
-    #[serde(with = "As::<Time>")]
-    pub min_age: Duration,
-    /// Images unused for longer are removed, however full the disk is (the kubelet's `imageMaximumGCAge`). The age of
-    /// one that was never used counts from when it was first seen.
-    #[serde(with = "As::<Off<Time>>")]
-    pub max_age: Option<Duration>,
-    /// Regular expressions (ASCII classes; no `\p{...}`): images stay whose tag or digest matches one. A match may be
-    /// anywhere in it, unless `^` or `$` anchors it.
-    #[cfg_attr(test, schemars(with = "Vec<String>"))]
-    pub keep: Vec<KeepPattern>,
+settings! {
+    /// Rules for images: the kubelet's thresholds and ages.
+    #[derive(Eq)]
+    pub struct ImagePolicy {
+        /// Whether images are collected.
+        pub enabled: bool = true,
+        /// Above this use of the image file system (bytes or inodes) unused images are removed, least recently used
+        /// first. 100 without `max_age`: never.
+        #[serde(with = "As::<Whole<u8, 0, 100>>")]
+        pub high_threshold_percent: u8 = 85,
+        /// Images are removed until the use is down to this; not above `high_threshold_percent`.
+        #[serde(with = "As::<Whole<u8, 0, 100>>")]
+        pub low_threshold_percent: u8 = 80,
+        /// Images first seen more recently stay, whatever the reason to remove them.
+        #[serde(with = "As::<Time>")]
+        pub min_age: Duration = 2 * MINUTE,
+        /// Images unused for longer are removed, however full the disk is (the kubelet's `imageMaximumGCAge`). The age
+        /// of one that was never used counts from when it was first seen.
+        #[serde(with = "As::<Off<Time>>")]
+        pub max_age: Option<Duration> = None,
+        /// Regular expressions (ASCII classes; no `\p{...}`): images stay whose tag or digest matches one. A match may
+        /// be anywhere in it, unless `^` or `$` anchors it.
+        #[cfg_attr(test, schemars(with = "Vec<String>"))]
+        pub keep: Vec<KeepPattern> = Vec::new(),
+    }
 }
 
 impl ImagePolicy {
@@ -339,94 +341,28 @@ impl PartialEq for KeepPattern {
 
 impl Eq for KeepPattern {}
 
-/// Rules for logs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct LogPolicy {
-    /// Whether logs are collected: logs of removed containers, orphaned pod directories, dead links. While it is off,
-    /// crisweep does not read the log roots.
-    pub enabled: bool,
-    /// How long a pod's directory stays after crisweep first saw it orphaned, and after its last change.
-    #[serde(with = "As::<Time>")]
-    pub grace: Duration,
-    /// Where pods' logs are, as the host names it. It must be writable for crisweep.
-    #[serde(with = "As::<One<AbsolutePath>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub pods_root: PathBuf,
-    /// Where the links to containers' logs are, as the host names it; not `pods_root`, nor below or above it.
-    #[serde(with = "As::<One<AbsolutePath>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub containers_root: PathBuf,
+settings! {
+    /// Rules for logs.
+    #[derive(Eq)]
+    pub struct LogPolicy {
+        /// Whether logs are collected: logs of removed containers, orphaned pod directories, dead links. While it is
+        /// off, crisweep does not read the log roots.
+        pub enabled: bool = true,
+        /// How long a pod's directory stays after crisweep first saw it orphaned, and after its last change.
+        #[serde(with = "As::<Time>")]
+        pub grace: Duration = 5 * MINUTE,
+        /// Where pods' logs are, as the host names it. It must be writable for crisweep.
+        #[serde(with = "As::<One<AbsolutePath>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub pods_root: PathBuf = "/var/log/pods".into(),
+        /// Where the links to containers' logs are, as the host names it; not `pods_root`, nor below or above it.
+        #[serde(with = "As::<One<AbsolutePath>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub containers_root: PathBuf = "/var/log/containers".into(),
+    }
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            containers: ContainerPolicy::default(),
-            sandboxes: SandboxPolicy::default(),
-            images: ImagePolicy::default(),
-            logs: LogPolicy::default(),
-            protect: Protect::default(),
-            pods: PodPolicy {
-                settle: Duration::from_secs(10),
-                quiet: MINUTE,
-            },
-            assume_finished_after: None,
-        }
-    }
-}
-
-impl Default for ContainerPolicy {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            min_age: MINUTE,
-            max_per_container: Limit::AtMost(1),
-            max_dead: Limit::AtMost(200),
-            created_grace: 60 * MINUTE,
-            age_from: AgeFrom::Finished,
-            keep_first: false,
-            include_unknown: false,
-        }
-    }
-}
-
-impl Default for SandboxPolicy {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            min_age: MINUTE,
-            max_dead: Limit::AtMost(200),
-        }
-    }
-}
-
-impl Default for ImagePolicy {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            high_threshold_percent: 85,
-            low_threshold_percent: 80,
-            min_age: 2 * MINUTE,
-            max_age: None,
-            keep: Vec::new(),
-        }
-    }
-}
-
-impl Default for LogPolicy {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            grace: 5 * MINUTE,
-            pods_root: "/var/log/pods".into(),
-            containers_root: "/var/log/containers".into(),
-        }
-    }
-}
 
 impl Policy {
     /// Checks the keys against each other; calls `refuse` with a key and its problem.

@@ -30,8 +30,7 @@ pub(super) fn answer(service: &Service, look: &Look, id: &str) -> Result<Value, 
         (quarantine.next_attempts(look.taken_at), quarantine.clone())
     };
     let snapshot = look.snapshot(next_attempts)?;
-    let mut plan = gc::plan(&snapshot, policy, &Target::ALL.into());
-    plan.add_details(&snapshot, policy);
+    let plan = gc::plan(&snapshot, policy, &Target::ALL.into());
     let explainer = Explainer::of(&snapshot, policy, &plan, look.pod_origin.source);
     let failures = |id: &str| quarantine.get(&PodSandboxId::new(id)?).cloned();
     match explainer.answer(id, failures) {

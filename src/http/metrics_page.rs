@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::node_parts::Origin;
+use super::shared::OfLook;
 use super::{Problem, Service};
 use crate::gc::knowledge::Knowledge;
 use crate::gc::plan::summarize;
@@ -91,12 +91,8 @@ impl Service {
     fn node_part(&self, look: &Arc<Look>) -> Result<Arc<NodePart>, std::fmt::Error> {
         let config = self.config();
         let next_attempts = self.lock_quarantine().next_attempts(look.taken_at);
-        let of = Origin {
-            look: Arc::downgrade(look),
-            config: Arc::clone(&config),
-            next_attempts,
-        };
-        self.fixed.node_parts.shared(of, || {
+        let of = (OfLook::new(look), Arc::clone(&config), next_attempts);
+        self.fixed.node_parts.get(of, || {
             let (policy, snapshot) = (&config.policy, self.snapshot(look).ok());
             let knowledge = snapshot.as_ref().map(|it| Knowledge::of(it, policy));
             let known = knowledge.as_ref();

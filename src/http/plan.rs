@@ -1,71 +1,24 @@
 //! A plan as JSON, written while it is sent, 64 KiB at a time. The bound on heavy work covers only the
-//! planning. A plan of 40,000 objects is about 12 MiB of text. Clients that ask on the same look share one plan
-//! while it is being sent.
+//! planning. A plan of 40,000 objects is about 12 MiB of text.
 
-use std::collections::BTreeSet;
 use std::iter;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::saved_plans::Head;
-use crate::gc::{Plan, Policy};
-use crate::model::{Target, escape};
-use crate::snapshot::{Look, NoSnapshot};
+use crate::gc::Plan;
+use crate::model::escape;
 
 /// Size of one piece of the text.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// A piece of the text, or why it could not be written.
 type Part = Result<String, serde_json::Error>;
-
-/// The plans that are being sent; holds only weak references.
-#[derive(Debug, Default)]
-pub struct Plans(Mutex<Vec<Sent>>);
-
-#[derive(Debug)]
-struct Sent {
-    look: Weak<Look>,
-    policy: Policy,
-    targets: BTreeSet<Target>,
-    plan: Weak<Plan>,
-}
-
-impl Plans {
-    /// Returns the plan that is being sent to another client for the same question, or makes one. Clients that
-    /// ask at the same time wait for the one plan.
-    pub(super) fn shared(
-        &self,
-        look: &Arc<Look>,
-        policy: &Policy,
-        targets: &BTreeSet<Target>,
-        make: impl FnOnce() -> Result<Plan, NoSnapshot>,
-    ) -> Result<Arc<Plan>, NoSnapshot> {
-        let mut sent = self.0.lock();
-        sent.retain(|sent| sent.plan.strong_count() > 0);
-        let same = |sent: &&Sent| {
-            sent.look.as_ptr() == Arc::as_ptr(look)
-                && sent.targets == *targets
-                && sent.policy == *policy
-        };
-        if let Some(plan) = sent.iter().find(same).and_then(|sent| sent.plan.upgrade()) {
-            return Ok(plan);
-        }
-        let plan = Arc::new(make()?);
-        sent.push(Sent {
-            look: Arc::downgrade(look),
-            policy: policy.clone(),
-            targets: targets.clone(),
-            plan: Arc::downgrade(&plan),
-        });
-        Ok(plan)
-    }
-}
 
 pub(super) fn answer(plan: Arc<Plan>) -> Response {
     let body = Body::from_stream(stream::iter(pieces(plan, Ok(String::new()))));

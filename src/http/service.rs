@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use super::shared::OfLook;
 use super::{NodeParts, Plans, Problem, RequestLimits, SavedPlans};
 use crate::access;
 use crate::config::Config;
@@ -95,7 +96,8 @@ impl Service {
         policy: &Policy,
         targets: &BTreeSet<Target>,
     ) -> Result<Arc<Plan>, NoSnapshot> {
-        self.fixed.plans.shared(look, policy, targets, || {
+        let of = (OfLook::new(look), policy.clone(), targets.clone());
+        self.fixed.plans.get(of, || {
             let snapshot = self.snapshot(look)?;
             let mut plan = gc::plan(&snapshot, policy, targets);
             plan.add_details(&snapshot, policy);

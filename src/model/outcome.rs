@@ -1,78 +1,44 @@
 //! How a pass and each of its removals ended, and why removals failed.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::labelled;
 
-/// How a pass ended.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Outcome {
-    /// Every planned object is gone.
-    Completed,
-    /// A dry run planned something; nothing was removed.
-    Planned,
-    /// Something failed, was skipped because its state changed, or a bound ended the pass.
-    Partial,
-    /// Cancelled, no look at the node was possible, or the circuit breaker ended the last target with
-    /// removals left.
-    Aborted,
-    /// The process ended during the pass; set at the next start.
-    Interrupted,
-    /// Nothing was to be removed.
-    NothingToDo,
+labelled! {
+    /// How a pass ended.
+    pub enum Outcome {
+        /// Every planned object is gone.
+        Completed,
+        /// A dry run planned something; nothing was removed.
+        Planned,
+        /// Something failed, was skipped because its state changed, or a bound ended the pass.
+        Partial,
+        /// Cancelled, no look at the node was possible, or the circuit breaker ended the last target with
+        /// removals left.
+        Aborted,
+        /// The process ended during the pass; set at the next start.
+        Interrupted,
+        /// Nothing was to be removed.
+        NothingToDo,
+    }
 }
 
-labelled!(Outcome);
-
-/// The kind of a removal's failure.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum FailureClass {
-    /// The CNI teardown failed.
-    NetworkTeardown,
-    /// The CNI plugin's program or configuration is missing.
-    PluginMissing,
-    /// Another removal of the object is in progress, or the object is in use.
-    Busy,
-    /// No answer in time.
-    Timeout,
-    /// Anything else.
-    Other,
+labelled! {
+    /// The kind of a removal's failure.
+    pub enum FailureClass {
+        /// The CNI teardown failed.
+        NetworkTeardown,
+        /// The CNI plugin's program or configuration is missing.
+        PluginMissing,
+        /// Another removal of the object is in progress, or the object is in use.
+        Busy,
+        /// No answer in time.
+        Timeout,
+        /// Anything else.
+        Other,
+    }
 }
-
-labelled!(FailureClass);
 
 /// How one removal ended, as the journal writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -18,6 +18,28 @@ const SOCKET_PATH_MAX: usize = 107;
 /// The longest duration: it can be added to any clock reading without overflow.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
+/// Declares a section of the configuration, each key with its default.
+macro_rules! settings {
+    ($(#[$of_section:meta])* pub struct $name:ident {
+        $($(#[$of_key:meta])* pub $key:ident: $kind:ty = $default:expr,)*
+    }) => {
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
+        #[serde(default, deny_unknown_fields)]
+        $(#[$of_section])*
+        pub struct $name {
+            $($(#[$of_key])* pub $key: $kind,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($key: $default,)* }
+            }
+        }
+    };
+}
+pub(crate) use settings;
+
 /// Reads a duration such as `90s`, `5m`, `1h 30m`, `7d` or `0`.
 ///
 /// # Errors

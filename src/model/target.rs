@@ -4,42 +4,23 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 use super::labelled;
 
-/// A kind of object that a pass removes, in the order of a pass.
-// Containers need their sandbox, logs and image, so they come first; removing an image costs the runtime less when fewer
-// other objects are left.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Target {
-    /// Dead containers.
-    Containers,
-    /// Dead pod sandboxes.
-    Sandboxes,
-    /// Logs of removed containers and deleted pods.
-    Logs,
-    /// Images that no container uses.
-    Images,
+labelled! {
+    /// A kind of object that a pass removes, in the order of a pass.
+    // Containers need their sandbox, logs and image, so they come first; removing an image costs the runtime less when
+    // fewer other objects are left.
+    pub enum Target {
+        /// Dead containers.
+        Containers,
+        /// Dead pod sandboxes.
+        Sandboxes,
+        /// Logs of removed containers and deleted pods.
+        Logs,
+        /// Images that no container uses.
+        Images,
+    }
 }
-
-labelled!(Target);
 
 impl Target {
     /// Returns what one object of the target is.

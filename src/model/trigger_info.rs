@@ -6,38 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use super::labelled;
 
-/// Who or what asked for a pass.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Cause {
-    /// An Alertmanager webhook.
-    Alert,
-    /// An alert polled from an Alertmanager (`alertmanager.poll`).
-    Poll,
-    /// A local threshold was crossed (`thresholds`).
-    Threshold,
-    /// `POST /gc`.
-    Manual,
-    /// `crisweep gc` on the command line.
-    Command,
+labelled! {
+    /// Who or what asked for a pass.
+    pub enum Cause {
+        /// An Alertmanager webhook.
+        Alert,
+        /// An alert polled from an Alertmanager (`alertmanager.poll`).
+        Poll,
+        /// A local threshold was crossed (`thresholds`).
+        Threshold,
+        /// `POST /gc`.
+        Manual,
+        /// `crisweep gc` on the command line.
+        Command,
+    }
 }
-
-labelled!(Cause);
 
 impl Cause {
     /// Says whether a program asked, not a person: brakes bind programs only.
@@ -49,53 +32,37 @@ impl Cause {
     }
 }
 
-/// The result of one alert of a webhook call.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum AlertResult {
-    /// It queued a pass.
-    Accepted,
-    /// It joined a pending or running pass.
-    Merged,
-    /// The same alert (fingerprint and start) was already accepted.
-    Duplicate,
-    /// It is about another node.
-    OtherNode,
-    /// It is resolved, and no pass of it was pending.
-    Resolved,
-    /// It is resolved; the pending pass that it alone had asked for was withdrawn.
-    Withdrawn,
-    /// No route matches it, and it has no `crisweep` label.
-    NotRouted,
-    /// Its `crisweep` label names no target.
-    BadTarget,
-    /// A brake holds: cool-down, passes per hour, or pause.
-    Braked,
-    /// It is itself a brake: it holds automatic passes while it fires.
-    Holds,
-    /// It could not be understood.
-    Malformed,
-    /// The queue is full or the service is shutting down.
-    Unavailable,
-    /// The caller may not act. Counts calls, because their bodies are not read.
-    Refused,
+labelled! {
+    /// The result of one alert of a webhook call.
+    pub enum AlertResult {
+        /// It queued a pass.
+        Accepted,
+        /// It joined a pending or running pass.
+        Merged,
+        /// The same alert (fingerprint and start) was already accepted.
+        Duplicate,
+        /// It is about another node.
+        OtherNode,
+        /// It is resolved, and no pass of it was pending.
+        Resolved,
+        /// It is resolved; the pending pass that it alone had asked for was withdrawn.
+        Withdrawn,
+        /// No route matches it, and it has no `crisweep` label.
+        NotRouted,
+        /// Its `crisweep` label names no target.
+        BadTarget,
+        /// A brake holds: cool-down, passes per hour, or pause.
+        Braked,
+        /// It is itself a brake: it holds automatic passes while it fires.
+        Holds,
+        /// It could not be understood.
+        Malformed,
+        /// The queue is full or the service is shutting down.
+        Unavailable,
+        /// The caller may not act. Counts calls, because their bodies are not read.
+        Refused,
+    }
 }
-
-labelled!(AlertResult);
 
 /// The result of polling an Alertmanager.
 #[derive(
@@ -181,34 +148,18 @@ impl fmt::Display for Caller {
     }
 }
 
-/// What proves who a caller is.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum CallerKind {
-    /// A bearer token of a file; the name is the file's.
-    Token,
-    /// A user of the exporter web configuration file.
-    User,
-    /// A verified client certificate; the name is its first subject alternative name.
-    Certificate,
-    /// An account that the API server authenticated (`web.token_review`).
-    Account,
-    /// The owner of the peer's socket on this node.
-    Uid,
+labelled! {
+    /// What proves who a caller is.
+    pub enum CallerKind {
+        /// A bearer token of a file; the name is the file's.
+        Token,
+        /// A user of the exporter web configuration file.
+        User,
+        /// A verified client certificate; the name is its first subject alternative name.
+        Certificate,
+        /// An account that the API server authenticated (`web.token_review`).
+        Account,
+        /// The owner of the peer's socket on this node.
+        Uid,
+    }
 }
-
-labelled!(CallerKind);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use crate::model::setting::{AbsolutePath, As, Kind, One, Optional};
+use crate::model::setting::{AbsolutePath, As, Kind, One, Optional, settings};
 
 /// `http_client_config:` - how crisweep asks a server over HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,25 +24,16 @@ pub struct HttpClientConfig {
     pub follow_redirects: bool,
 }
 
-/// `authorization:` - a token.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Authorization {
-    /// The scheme before the token.
-    #[serde(rename = "type", with = "As::<One<Scheme>>")]
-    pub scheme: String,
-    /// The token, read at each request.
-    #[serde(with = "As::<Optional<AbsolutePath>>")]
-    pub credentials_file: Option<PathBuf>,
-}
-
-impl Default for Authorization {
-    fn default() -> Self {
-        Self {
-            scheme: "Bearer".to_owned(),
-            credentials_file: None,
-        }
+settings! {
+    /// `authorization:` - a token.
+    #[derive(Eq)]
+    pub struct Authorization {
+        /// The scheme before the token.
+        #[serde(rename = "type", with = "As::<One<Scheme>>")]
+        pub scheme: String = "Bearer".to_owned(),
+        /// The token, read at each request.
+        #[serde(with = "As::<Optional<AbsolutePath>>")]
+        pub credentials_file: Option<PathBuf> = None,
     }
 }
 

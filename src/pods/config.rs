@@ -4,155 +4,113 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::{Auto, KUBELET_SOCKETS, Server, Source};
 use crate::kubernetes::ApiServer;
 use crate::model::labelled;
-use crate::model::setting::{AbsolutePath, As, Kind, Off, Optional, SocketPath, Time};
+use crate::model::setting::{AbsolutePath, As, Kind, Off, Optional, SocketPath, Time, settings};
 use crate::outgoing::{TlsConfig, dns_name, is_secure_url};
 
 /// Where Kubernetes mounts a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const KUBELET_PORT: u16 = 10250;
 
-/// `pods:` - the source of pod knowledge, and when it is believed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Where knowledge of the pods comes from. `auto`: the kubelet's pods socket if it is there, else the API server
-    /// if its URL and token are there, else none; crisweep checks each time that it asks.
-    pub source: SourceName,
-    /// An unknown pod without a sign of life counts as finished when its last container exited longer ago than this.
-    /// A `Never` pod that ended while the kubelet was down would run again.
-    #[serde(with = "As::<Off<Time>>")]
-    pub assume_finished_after: Option<Duration>,
-    /// The kubelet's pods socket; with `auto` and `kubelet-socket`. `null`:
-    /// `/var/lib/kubelet/pods-api/pods-api.sock`, else `/var/lib/kubelet/pods/kubelet.sock`.
-    #[serde(with = "As::<Optional<SocketPath>>")]
-    pub kubelet_socket: Option<PathBuf>,
-    /// The kubelet's URL, without `/pods`; with `kubelet`. `null`: port 10250 of 127.0.0.1, with a certificate of the
-    /// node's name.
-    #[serde(with = "As::<Optional<SecureUrl>>")]
-    pub kubelet_url: Option<String>,
-    /// The token to show the kubelet, read at each request; with `kubelet`. `null`: none.
-    #[serde(with = "As::<Optional<AbsolutePath>>")]
-    pub kubelet_token_file: Option<PathBuf>,
-    /// The CA of the kubelet's serving certificate in PEM, read at each request; with `kubelet`, and required when
-    /// the URL is https.
-    #[serde(with = "As::<Optional<AbsolutePath>>")]
-    pub kubelet_ca_file: Option<PathBuf>,
-    /// The client certificate to show the kubelet, in PEM, read at each request; with `kubelet` and
-    /// `kubelet_key_file`. `/var/lib/kubelet/pki/kubelet-client-current.pem` holds both.
-    #[serde(with = "As::<Optional<AbsolutePath>>")]
-    pub kubelet_cert_file: Option<PathBuf>,
-    /// The private key of `kubelet_cert_file`, in PEM; may be the same file.
-    #[serde(with = "As::<Optional<AbsolutePath>>")]
-    pub kubelet_key_file: Option<PathBuf>,
-    /// The API server's URL; with `auto` and `api-server`. `null`: `KUBERNETES_SERVICE_HOST` and `_PORT`.
-    #[serde(with = "As::<Optional<SecureUrl>>")]
-    pub api_url: Option<String>,
-    /// The token to show the API server, read at each request; with `auto` and `api-server`. `null`: the pod's
-    /// service account's; over http, and with `api_cert_file`, none.
-    #[serde(with = "As::<Optional<AbsolutePath>>")]
-    pub api_token_file: Option<PathBuf>,
-    /// The CA of the API server's certificate in PEM, read at each request; with `auto` and `api-server`. `null`: the
-    /// pod's service account's.
-    #[serde(with = "As::<Optional<AbsolutePath>>")]
-    pub api_ca_file: Option<PathBuf>,
-    /// The client certificate to show the API server, in PEM, read at each request; with `auto` and `api-server`, and
-    /// `api_key_file`.
-    #[serde(with = "As::<Optional<AbsolutePath>>")]
-    pub api_cert_file: Option<PathBuf>,
-    /// The private key of `api_cert_file`, in PEM; may be the same file.
-    #[serde(with = "As::<Optional<AbsolutePath>>")]
-    pub api_key_file: Option<PathBuf>,
-    /// A kubeconfig file with the API server and its credentials, read at each request; with `auto` and `api-server`, and
-    /// without the other `api_` keys. The kubelet's is `/etc/kubernetes/kubelet.conf`.
-    #[serde(with = "As::<Optional<AbsolutePath>>")]
-    pub api_kubeconfig: Option<PathBuf>,
-    /// The context of `api_kubeconfig`. `null`: the file's `current-context`.
-    #[serde(with = "As::<Optional<ContextName>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub api_context: Option<String>,
-    /// JSON of the shape that the kubelet's `/pods` has; exactly with `source: file`. Replace it often, by rename: a
-    /// pod with anything younger than the file is not taken for deleted.
-    #[serde(with = "As::<Optional<AbsolutePath>>")]
-    pub file: Option<PathBuf>,
-    /// How long a source must have answered before crisweep believes it, and the least time between two answers that
-    /// lack a pod before the pod counts as deleted. 0: one answer is enough.
-    #[serde(with = "As::<Time>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub settle: Duration,
-    /// How long crisweep must have seen a pod finished or absent before it removes the pod's newest records: the
-    /// kubelet may learn of an exit late, and would run the pod again. While a list is over its limit this time is
-    /// never enough.
-    #[serde(with = "As::<Time>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub quiet: Duration,
-    /// The API server in the pod's environment.
-    #[serde(skip)]
-    pub in_cluster: Option<String>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            source: SourceName::Auto,
-            assume_finished_after: None,
-            kubelet_socket: None,
-            kubelet_url: None,
-            kubelet_token_file: None,
-            kubelet_ca_file: None,
-            kubelet_cert_file: None,
-            kubelet_key_file: None,
-            api_url: None,
-            api_token_file: None,
-            api_ca_file: None,
-            api_cert_file: None,
-            api_key_file: None,
-            api_kubeconfig: None,
-            api_context: None,
-            file: None,
-            settle: Duration::from_secs(10),
-            quiet: Duration::from_secs(60),
-            in_cluster: None,
-        }
+settings! {
+    /// `pods:` - the source of pod knowledge, and when it is believed.
+    #[derive(Eq)]
+    pub struct Config {
+        /// Where knowledge of the pods comes from. `auto`: the kubelet's pods socket if it is there, else the API
+        /// server if its URL and token are there, else none; crisweep checks each time that it asks.
+        pub source: SourceName = SourceName::Auto,
+        /// An unknown pod without a sign of life counts as finished when its last container exited longer ago than
+        /// this. A `Never` pod that ended while the kubelet was down would run again.
+        #[serde(with = "As::<Off<Time>>")]
+        pub assume_finished_after: Option<Duration> = None,
+        /// The kubelet's pods socket; with `auto` and `kubelet-socket`. `null`:
+        /// `/var/lib/kubelet/pods-api/pods-api.sock`, else `/var/lib/kubelet/pods/kubelet.sock`.
+        #[serde(with = "As::<Optional<SocketPath>>")]
+        pub kubelet_socket: Option<PathBuf> = None,
+        /// The kubelet's URL, without `/pods`; with `kubelet`. `null`: port 10250 of 127.0.0.1, with a certificate of
+        /// the node's name.
+        #[serde(with = "As::<Optional<SecureUrl>>")]
+        pub kubelet_url: Option<String> = None,
+        /// The token to show the kubelet, read at each request; with `kubelet`. `null`: none.
+        #[serde(with = "As::<Optional<AbsolutePath>>")]
+        pub kubelet_token_file: Option<PathBuf> = None,
+        /// The CA of the kubelet's serving certificate in PEM, read at each request; with `kubelet`, and required when
+        /// the URL is https.
+        #[serde(with = "As::<Optional<AbsolutePath>>")]
+        pub kubelet_ca_file: Option<PathBuf> = None,
+        /// The client certificate to show the kubelet, in PEM, read at each request; with `kubelet` and
+        /// `kubelet_key_file`. `/var/lib/kubelet/pki/kubelet-client-current.pem` holds both.
+        #[serde(with = "As::<Optional<AbsolutePath>>")]
+        pub kubelet_cert_file: Option<PathBuf> = None,
+        /// The private key of `kubelet_cert_file`, in PEM; may be the same file.
+        #[serde(with = "As::<Optional<AbsolutePath>>")]
+        pub kubelet_key_file: Option<PathBuf> = None,
+        /// The API server's URL; with `auto` and `api-server`. `null`: `KUBERNETES_SERVICE_HOST` and `_PORT`.
+        #[serde(with = "As::<Optional<SecureUrl>>")]
+        pub api_url: Option<String> = None,
+        /// The token to show the API server, read at each request; with `auto` and `api-server`. `null`: the pod's
+        /// service account's; over http, and with `api_cert_file`, none.
+        #[serde(with = "As::<Optional<AbsolutePath>>")]
+        pub api_token_file: Option<PathBuf> = None,
+        /// The CA of the API server's certificate in PEM, read at each request; with `auto` and `api-server`. `null`:
+        /// the pod's service account's.
+        #[serde(with = "As::<Optional<AbsolutePath>>")]
+        pub api_ca_file: Option<PathBuf> = None,
+        /// The client certificate to show the API server, in PEM, read at each request; with `auto` and `api-server`,
+        /// and `api_key_file`.
+        #[serde(with = "As::<Optional<AbsolutePath>>")]
+        pub api_cert_file: Option<PathBuf> = None,
+        /// The private key of `api_cert_file`, in PEM; may be the same file.
+        #[serde(with = "As::<Optional<AbsolutePath>>")]
+        pub api_key_file: Option<PathBuf> = None,
+        /// A kubeconfig file with the API server and its credentials, read at each request; with `auto` and
+        /// `api-server`, and without the other `api_` keys. The kubelet's is `/etc/kubernetes/kubelet.conf`.
+        #[serde(with = "As::<Optional<AbsolutePath>>")]
+        pub api_kubeconfig: Option<PathBuf> = None,
+        /// The context of `api_kubeconfig`. `null`: the file's `current-context`.
+        #[serde(with = "As::<Optional<ContextName>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub api_context: Option<String> = None,
+        /// JSON of the shape that the kubelet's `/pods` has; exactly with `source: file`. Replace it often, by rename:
+        /// a pod with anything younger than the file is not taken for deleted.
+        #[serde(with = "As::<Optional<AbsolutePath>>")]
+        pub file: Option<PathBuf> = None,
+        /// How long a source must have answered before crisweep believes it, and the least time between two answers
+        /// that lack a pod before the pod counts as deleted. 0: one answer is enough.
+        #[serde(with = "As::<Time>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub settle: Duration = Duration::from_secs(10),
+        /// How long crisweep must have seen a pod finished or absent before it removes the pod's newest records: the
+        /// kubelet may learn of an exit late, and would run the pod again. While a list is over its limit this time is
+        /// never enough.
+        #[serde(with = "As::<Time>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub quiet: Duration = Duration::from_secs(60),
+        /// The API server in the pod's environment.
+        #[serde(skip)]
+        pub in_cluster: Option<String> = None,
     }
 }
 
-/// The source as written in the configuration.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum SourceName {
-    /// The available one: the kubelet's pods socket, else the API server, else none.
-    Auto,
-    /// No source.
-    None,
-    /// The kubelet's pods socket.
-    KubeletSocket,
-    /// The kubelet's `/pods`.
-    Kubelet,
-    /// The API server.
-    ApiServer,
-    /// A file.
-    File,
+labelled! {
+    /// The source as written in the configuration.
+    pub enum SourceName {
+        /// The available one: the kubelet's pods socket, else the API server, else none.
+        Auto,
+        /// No source.
+        None,
+        /// The kubelet's pods socket.
+        KubeletSocket,
+        /// The kubelet's `/pods`.
+        Kubelet,
+        /// The API server.
+        ApiServer,
+        /// A file.
+        File,
+    }
 }
-
-labelled!(SourceName);
 
 impl Config {
     /// Checks the keys against each other; calls `refuse` with a key and its problem.

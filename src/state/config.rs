@@ -2,37 +2,36 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-
 use super::lines::LinesTo;
-use crate::model::setting::{AbsolutePath, As, Kind, Optional, Size, Whole};
+use crate::model::setting::{AbsolutePath, As, Kind, Optional, Size, Whole, settings};
 
 /// The smallest and the largest journal.
 const BYTES_MIN: u64 = 64 << 10;
 const BYTES_MAX: u64 = 64 << 20;
 
-/// `state:` - what outlives the process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The directory of the database and of the lock against a second crisweep. `null` keeps nothing and holds no lock.
-    #[serde(with = "As::<Optional<AbsolutePath>>")]
-    pub dir: Option<PathBuf>,
-    /// Room for the records of passes and removals in the database, claimed in full at the first start. 4 MiB keep some
-    /// 7,800 removals and 500 passes. A new value holds from the next start; a file never shrinks by itself.
-    #[serde(with = "As::<Size<u64, BYTES_MIN, BYTES_MAX>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub journal_bytes: u64,
-    /// Snapshots of the node that are kept from before the last passes that removed something, for `crisweep simulate`;
-    /// 0: none. All together take at most 8 MiB; one that takes more than 4 MiB is not kept.
-    #[serde(with = "As::<Whole<u32, 0, 20>>")]
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
-    pub snapshots: u32,
-    /// Where each pass and each removal is written as a line of JSON, for shipping: `stdout`, or a file that logrotate
-    /// may move. `null`: nowhere.
-    #[serde(with = "As::<Optional<Destination>>")]
-    pub audit_lines: Option<LinesTo>,
+settings! {
+    /// `state:` - what outlives the process.
+    #[derive(Eq)]
+    pub struct Config {
+        /// The directory of the database and of the lock against a second crisweep. `null` keeps nothing and holds no
+        /// lock.
+        #[serde(with = "As::<Optional<AbsolutePath>>")]
+        pub dir: Option<PathBuf> = Some("/var/lib/crisweep".into()),
+        /// Room for the records of passes and removals in the database, claimed in full at the first start. 4 MiB keep
+        /// some 7,800 removals and 500 passes. A new value holds from the next start; a file never shrinks by itself.
+        #[serde(with = "As::<Size<u64, BYTES_MIN, BYTES_MAX>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub journal_bytes: u64 = 4 << 20,
+        /// Snapshots of the node that are kept from before the last passes that removed something, for `crisweep
+        /// simulate`; 0: none. All together take at most 8 MiB; one that takes more than 4 MiB is not kept.
+        #[serde(with = "As::<Whole<u32, 0, 20>>")]
+        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+        pub snapshots: u32 = 5,
+        /// Where each pass and each removal is written as a line of JSON, for shipping: `stdout`, or a file that
+        /// logrotate may move. `null`: nowhere.
+        #[serde(with = "As::<Optional<Destination>>")]
+        pub audit_lines: Option<LinesTo> = None,
+    }
 }
 
 /// Where lines go.
@@ -46,17 +45,6 @@ impl Kind for Destination {
         match text {
             "stdout" => Some(LinesTo::Stdout),
             path => AbsolutePath::read(path).map(LinesTo::File),
-        }
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            dir: Some("/var/lib/crisweep".into()),
-            journal_bytes: 4 << 20,
-            snapshots: 5,
-            audit_lines: None,
         }
     }
 }

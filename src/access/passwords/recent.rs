@@ -2,22 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use ring::hmac::Tag;
-
-/// A keyed digest of a user, its hash and a password.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Digest([u8; 32]);
-
-impl Digest {
-    pub(super) fn of(tag: &Tag) -> Self {
-        let mut bytes = [0; 32];
-        bytes
-            .iter_mut()
-            .zip(tag.as_ref())
-            .for_each(|(to, from)| *to = *from);
-        Self(bytes)
-    }
-}
+use crate::access::digest::Digest;
 
 pub(super) struct RecentDigests {
     most: usize,

@@ -290,7 +290,7 @@ async fn equal_passwords_that_wait_together_are_computed_once() {
 
 #[test]
 fn a_full_memory_of_passwords_forgets_the_oldest() {
-    let digest = |i: u8| Digest::of(&hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &[1]), &[i]));
+    let digest = |i: u8| [i; 32];
     let mut recent = RecentDigests::new(2);
     for i in [1, 2, 1, 3] {
         recent.insert(digest(i));

@@ -12,6 +12,8 @@ use futures_util::future::{BoxFuture, WeakShared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::access::digest::Digest;
+
 /// Answers that are remembered.
 const KEPT_MAX: usize = 256;
 /// Those of one asker.
@@ -20,9 +22,6 @@ const KEPT_EACH_MAX: usize = 64;
 const FLIGHTS_MAX: usize = 64;
 /// Those of one asker. All who show the same token for the same path share one.
 const FLIGHTS_EACH_MAX: usize = 4;
-
-/// The keyed hash of a question.
-pub(super) type Digest = [u8; 32];
 
 /// For whom a question is asked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use super::memory::{Asker, Digest, make_room};
+use super::memory::{Asker, make_room};
+use crate::access::digest::Digest;
 use crate::access::rate_limit::{RateLimit, TokenBucket};
 
 /// Calls at a time for unknown tokens.

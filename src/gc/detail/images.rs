@@ -1,63 +1,17 @@
 //! Explains a verdict on an image in words.
 
-use std::collections::BTreeMap;
-
 use super::super::Subject;
+use super::super::facts::{Facts, span};
 use super::super::images::{space_wanted, unknown_users, used_percent};
-use super::{Details, and_more, record, span};
+use super::{and_more, record};
 use crate::model::{
-    Container, ContainerImage, Image, ImageAge, ImageMatcher, ImageNames, ImageStore, Images,
-    KeepReason, RemoveReason, short_duration,
+    Image, ImageAge, ImageMatcher, ImageNames, ImageStore, Images, KeepReason, RemoveReason,
+    short_duration,
 };
 
-/// Which containers use which images. Most containers share their image with others.
-#[derive(Debug)]
-pub(super) struct Users<'a>(BTreeMap<&'a ContainerImage, User<'a>>);
-
-#[derive(Debug)]
-struct User<'a> {
-    container: &'a Container,
-    /// Number of further users of the image.
-    others: usize,
-    matcher: ImageMatcher,
-}
-
-impl<'a> Users<'a> {
-    pub(super) fn of(containers: impl Iterator<Item = &'a Container>) -> Self {
-        let mut users: BTreeMap<&ContainerImage, User<'_>> = BTreeMap::new();
-        for container in containers {
-            let image = &*container.image;
-            if let Some(user) = users.get_mut(image) {
-                user.others += 1;
-                continue;
-            }
-            let user = User {
-                container,
-                others: 0,
-                matcher: ImageMatcher::new(image.names.iter().map(String::as_str)),
-            };
-            users.insert(image, user);
-        }
-        Self(users)
-    }
-
-    fn of_image(&self, image: &Image) -> Option<String> {
-        let mut users = self.0.values().filter(|user| user.matcher.matches(image));
-        let first = users.next()?;
-        let others = first.others + users.map(|user| 1 + user.others).sum::<usize>();
-        let more = and_more(others);
-        Some(format!("{} uses it{more}", record(first.container)))
-    }
-}
-
-impl Details<'_> {
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "only the reasons of this target come here"
-    )]
+impl Facts<'_> {
     pub(super) fn kept_image(&self, subject: &Subject, reason: KeepReason) -> String {
-        let (Some(image), Images::Known(store)) =
-            (self.images.get(subject.id.as_str()), &self.snapshot.images)
+        let (Some(image), Images::Known(store)) = (self.image(&subject.id), &self.snapshot.images)
         else {
             return reason.label().to_owned();
         };
@@ -75,10 +29,6 @@ impl Details<'_> {
         }
     }
 
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "only the reasons of this target come here"
-    )]
     pub(super) fn removed_image(&self, subject: &Subject, reason: RemoveReason) -> String {
         let rules = &self.policy.images;
         let unused = match subject.last_used_at() {
@@ -102,8 +52,10 @@ impl Details<'_> {
     }
 
     fn user_of(&self, image: &Image, store: &ImageStore) -> String {
-        if let Some(user) = self.users.of_image(image) {
-            return user;
+        let mut users = self.users(image);
+        if let Some(first) = users.next() {
+            let more = and_more(users.count());
+            return format!("{} uses it{more}", record(first));
         }
         match &store.volume_images {
             ImageNames::Known(names)

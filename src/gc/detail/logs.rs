@@ -2,17 +2,14 @@
 
 use super::super::Subject;
 use super::super::age::at_least;
-use super::{Details, record, short};
-use crate::model::{KeepReason, LinkTarget, LogLink, PodLogDir, RemoveReason, container_id_of};
+use super::super::facts::{Facts, short};
+use super::record;
+use crate::model::{KeepReason, LinkTarget, RemoveReason, container_id_of};
 
-impl Details<'_> {
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "only the reasons of this target come here"
-    )]
+impl Facts<'_> {
     pub(super) fn kept_log(&self, subject: &Subject, reason: KeepReason) -> String {
         match reason {
-            KeepReason::PodExists | KeepReason::PodsUnknown if self.link(subject).is_none() => {
+            KeepReason::PodExists | KeepReason::PodsUnknown if self.log_link(subject).is_none() => {
                 self.log_pod_words(subject)
             }
             KeepReason::HasContainers => self.log_holder(subject),
@@ -20,7 +17,7 @@ impl Details<'_> {
                 "its name or place is not one that the kubelet gives".to_owned()
             }
             KeepReason::TooYoung => self.young_dir(subject),
-            KeepReason::TargetExists => match self.link(subject).map(|link| link.target) {
+            KeepReason::TargetExists => match self.log_link(subject).map(|link| link.target) {
                 Some(LinkTarget::Unknown) => {
                     "whether the log that it names exists cannot be checked".to_owned()
                 }
@@ -33,7 +30,7 @@ impl Details<'_> {
             }
             KeepReason::NotAsked => {
                 let id = self
-                    .link(subject)
+                    .log_link(subject)
                     .and_then(|link| container_id_of(&link.name));
                 let id = id.map_or_else(String::new, |id| format!(" {}", short(id.as_str())));
                 format!("the runtime has not said what became of container{id}")
@@ -43,10 +40,6 @@ impl Details<'_> {
         }
     }
 
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "only the reasons of this target come here"
-    )]
     pub(super) fn removed_log(&self, subject: &Subject, reason: RemoveReason) -> String {
         match reason {
             RemoveReason::DeadLink => {
@@ -60,16 +53,6 @@ impl Details<'_> {
         }
     }
 
-    fn link(&self, subject: &Subject) -> Option<&LogLink> {
-        let mut links = self.snapshot.logs.links.iter();
-        links.find(|link| link.path == subject.id)
-    }
-
-    fn dir(&self, subject: &Subject) -> Option<&PodLogDir> {
-        let mut dirs = self.snapshot.logs.dirs.iter();
-        dirs.find(|dir| dir.path == subject.id)
-    }
-
     fn log_pod_words(&self, subject: &Subject) -> String {
         if self.snapshot.seen.is_all() {
             self.pod_words(subject)
@@ -80,23 +63,17 @@ impl Details<'_> {
     }
 
     fn log_holder(&self, subject: &Subject) -> String {
-        if let Some(link) = self.link(subject) {
-            let id = container_id_of(&link.name);
-            let listed = id.and_then(|id| self.containers.get(id.as_str()));
-            return listed.map_or_else(
+        if let Some(link) = self.log_link(subject) {
+            return self.linked(link).map_or_else(
                 || "its container is there, and is not known to have exited".to_owned(),
                 |container| format!("{} is there", record(container)),
             );
         }
-        let of_pod = subject.pod.as_ref().map(|pod| &pod.uid);
-        let containers = self.snapshot.containers.iter();
-        let mut holders = containers.filter(|row| row.pod.as_ref().map(|pod| &pod.uid) == of_pod);
-        if let Some(container) = holders.next() {
+        let pod = subject.pod.as_deref();
+        if let Some(container) = self.containers_of(pod).next() {
             return format!("{} of its pod is there", record(container));
         }
-        let mut sandboxes = self.snapshot.sandboxes.iter();
-        let sandbox = sandboxes.find(|row| row.pod.as_ref().map(|pod| &pod.uid) == of_pod);
-        sandbox.map_or_else(
+        self.sandboxes_of(pod).next().map_or_else(
             || "the list of containers is incomplete: an unseen one may write to it".to_owned(),
             |sandbox| format!("sandbox {} of its pod is there", short(sandbox.id.as_str())),
         )
@@ -108,7 +85,7 @@ impl Details<'_> {
         if !at_least(self.snapshot.age(changed), grace) {
             return self.young("changed", changed, key, grace);
         }
-        match self.dir(subject).and_then(|dir| dir.orphan_since) {
+        match self.log_dir(subject).and_then(|dir| dir.orphan_since) {
             Some(since) => self.young("seen to be an orphan", since, key, grace),
             None => "it was not seen to be an orphan before".to_owned(),
         }

@@ -2,12 +2,12 @@
 
 use jiff::SignedDuration;
 
+use super::super::facts::{Facts, span};
 use super::super::knowledge::{AFTER_REBOOT, is_rebooted};
 use super::super::{PodKnowledge, Subject};
-use super::{Details, span};
-use crate::model::{PodUid, Pods, short_duration};
+use crate::model::{Pods, short_duration};
 
-impl Details<'_> {
+impl Facts<'_> {
     /// Describes what is known of its pod.
     pub(super) fn pod_words(&self, subject: &Subject) -> String {
         match (subject.pod_state, &self.snapshot.pods) {
@@ -19,7 +19,7 @@ impl Details<'_> {
             (PodKnowledge::Deleted, _) => {
                 "its pod is deleted: a complete pod list does not have it".to_owned()
             }
-            (PodKnowledge::Absent, _) => self.absent_pod(uid_of(subject)),
+            (PodKnowledge::Absent, _) => self.absent_pod(subject),
             (PodKnowledge::Unknown, Pods::Unknown(why)) => {
                 format!("nothing is known of its pod: {why}")
             }
@@ -51,8 +51,8 @@ impl Details<'_> {
             .to_owned()
     }
 
-    fn absent_pod(&self, uid: Option<&PodUid>) -> String {
-        let history = uid.and_then(|uid| self.snapshot.pod_history.get(uid));
+    fn absent_pod(&self, subject: &Subject) -> String {
+        let history = self.history(subject.pod.as_deref());
         let since = history.and_then(|history| history.absent_since);
         let since = since.map_or_else(
             || "since the latest answer".to_owned(),
@@ -68,7 +68,7 @@ impl Details<'_> {
     /// may not know it.
     pub(super) fn not_quiet(&self, subject: &Subject) -> String {
         if subject.pod_state == PodKnowledge::Absent {
-            return self.absent_pod(uid_of(subject));
+            return self.absent_pod(subject);
         }
         let (snapshot, quiet) = (self.snapshot, self.policy.pods.quiet);
         if let Some(outage) = snapshot.outage.filter(|outage| outage.lasts(snapshot)) {
@@ -78,7 +78,7 @@ impl Details<'_> {
                 age_words(snapshot.age(outage.first_seen)),
             );
         }
-        let history = uid_of(subject).and_then(|uid| snapshot.pod_history.get(uid));
+        let history = self.history(subject.pod.as_deref());
         let seen = history.and_then(|history| history.over_since).map_or_else(
             || "crisweep has not seen its pod to be over yet".to_owned(),
             |since| {
@@ -91,10 +91,6 @@ impl Details<'_> {
             span(quiet)
         )
     }
-}
-
-fn uid_of(subject: &Subject) -> Option<&PodUid> {
-    subject.pod.as_ref().map(|pod| &pod.uid)
 }
 
 /// After a clock step back, ages are not negative.
@@ -113,7 +109,7 @@ mod tests {
     use super::*;
     use crate::model::{
         ConfigSource, KeepReason, Labels, Outage, PodHistory, PodList, PodRef, PodSandbox,
-        PodSandboxId, PodSandboxState, Snapshot, SourcePod, Target,
+        PodSandboxId, PodSandboxState, PodUid, Snapshot, SourcePod, Target,
     };
 
     fn now() -> Timestamp {

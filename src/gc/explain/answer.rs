@@ -45,7 +45,7 @@ struct ObjectVerdict<'a> {
     verdict: &'static str,
     reason: &'static str,
     explanation: &'static str,
-    detail: &'a str,
+    detail: String,
     pod_explanation: Option<String>,
     object: &'a Subject,
     quarantine: Option<Quarantined>,
@@ -93,7 +93,7 @@ impl<'a> Explainer<'a> {
             Hit::Object(judged) => Answer::Object(Box::new(ObjectAnswer {
                 object: self.verdict(judged, &quarantine),
                 why: self.explain(judged),
-                taken_at: self.snapshot.taken_at,
+                taken_at: self.facts.snapshot.taken_at,
             })),
             Hit::Pod(uid) => Answer::Pod(Box::new(self.pod(uid, &quarantine))),
         })
@@ -115,7 +115,7 @@ impl<'a> Explainer<'a> {
             Target::Logs | Target::Images => subject.pod.is_some(),
         };
         let image = match subject.target {
-            Target::Images => self.image(&subject.id),
+            Target::Images => self.facts.image(&subject.id),
             Target::Containers | Target::Sandboxes | Target::Logs => None,
         };
         ObjectVerdict {
@@ -124,7 +124,7 @@ impl<'a> Explainer<'a> {
             verdict,
             reason,
             explanation,
-            detail: judged.detail,
+            detail: self.detail(judged),
             pod_explanation: has_pod.then(|| self.pod_text(subject.pod_state)),
             object: subject,
             quarantine: quarantine(&subject.id),
@@ -164,7 +164,7 @@ impl<'a> Explainer<'a> {
             objects: objects
                 .map(|judged| self.verdict(*judged, quarantine))
                 .collect(),
-            taken_at: self.snapshot.taken_at,
+            taken_at: self.facts.snapshot.taken_at,
         }
     }
 }

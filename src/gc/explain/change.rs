@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::super::containers::counts_from;
+use super::super::facts::span;
 use super::super::wait::at_later;
 use super::super::{PodKnowledge, Subject, Verdict, plan};
-use super::inputs::span;
 use super::{Change, Explainer, Holder, Judged, RuleLine, Since, decided, label};
 use crate::model::{ContainerState, KeepReason, RemoveReason, Target, Targets};
 
@@ -66,9 +66,9 @@ impl<'a> Explainer<'a> {
             then: judged.verdict,
         };
         for _ in 0..WAITS_MAX {
-            let snapshot = at_later(self.snapshot, wait.after);
-            let plan = plan(&snapshot, self.policy, &Targets::all().0);
-            let later = Explainer::of(&snapshot, self.policy, &plan, self.source);
+            let snapshot = at_later(self.facts.snapshot, wait.after);
+            let plan = plan(&snapshot, self.facts.policy, &Targets::all().0);
+            let later = Explainer::of(&snapshot, self.facts.policy, &plan, self.source);
             let subject = judged.subject;
             let is_it = |it: &Judged<'_>| {
                 it.subject.target == subject.target && it.subject.id == subject.id
@@ -89,8 +89,8 @@ impl<'a> Explainer<'a> {
 
     /// Returns how long a rule still keeps an object, and the setting that says so; `None` if time does not help.
     fn left_of(&self, subject: &Subject, rule: &str) -> Option<(Duration, &'static str)> {
-        let (policy, snapshot) = (self.policy, self.snapshot);
-        let history = self.history(subject.pod.as_deref());
+        let (policy, snapshot) = (self.facts.policy, self.facts.snapshot);
+        let history = self.facts.history(subject.pod.as_deref());
         let (since, minimum, setting) = match (rule, subject.target) {
             ("created-grace", _) => (
                 subject.created_at,
@@ -98,7 +98,10 @@ impl<'a> Explainer<'a> {
                 "policy.containers.created_grace",
             ),
             ("min-age", Target::Containers) => (
-                counts_from(policy.containers.age_from, self.container(subject)?)?,
+                counts_from(
+                    policy.containers.age_from,
+                    self.facts.container(&subject.id)?.1,
+                )?,
                 policy.containers.min_age,
                 "policy.containers.min_age",
             ),
@@ -120,7 +123,7 @@ impl<'a> Explainer<'a> {
                 (history?.over_since?, policy.pods.quiet, "pods.quiet")
             }
             ("grace", _) => {
-                let dir = self.log_dir(subject)?;
+                let dir = self.facts.log_dir(subject)?;
                 (
                     dir.modified_at.max(dir.orphan_since?),
                     policy.logs.grace,
@@ -128,12 +131,14 @@ impl<'a> Explainer<'a> {
                 )
             }
             ("quarantine", _) => {
-                let until = *snapshot.quarantine.get(&self.sandbox(subject)?.id)?;
+                let until = *snapshot
+                    .quarantine
+                    .get(&self.facts.sandbox(&subject.id)?.1.id)?;
                 (until, Duration::ZERO, "quarantine")
             }
             _ => return None,
         };
-        Some((self.left(since, minimum)?, setting))
+        Some((self.facts.left(since, minimum)?, setting))
     }
 
     /// Says what would let a kept object go.
@@ -185,7 +190,7 @@ impl<'a> Explainer<'a> {
     /// Says what ends the waiting of a young object where time alone does not.
     fn to_end_waiting(&self, subject: &Subject, rules: &[RuleLine]) -> Vec<String> {
         let rule = decided(rules).unwrap_or_default();
-        let snapshot = self.snapshot;
+        let snapshot = self.facts.snapshot;
         let what = match rule {
             "min-age" if subject.target == Target::Containers => {
                 "the runtime must say when it exited"
@@ -207,7 +212,10 @@ impl<'a> Explainer<'a> {
             return vec!["its pod must become known".to_owned()];
         };
         let name = format!("pod {}/{}", pod.namespace, pod.name);
-        let (settle, quiet) = (span(self.policy.pods.settle), span(self.policy.pods.quiet));
+        let (settle, quiet) = (
+            span(self.facts.policy.pods.settle),
+            span(self.facts.policy.pods.quiet),
+        );
         let deleted = format!("deleted for pods.settle ({settle}) and pods.quiet ({quiet})");
         let section = subject.target.label();
         match subject.pod_state {
@@ -267,7 +275,7 @@ impl<'a> Explainer<'a> {
     }
 
     fn to_make_room(&self) -> Vec<String> {
-        let rules = &self.policy.images;
+        let rules = &self.facts.policy.images;
         let high = rules.high_threshold_percent;
         let mut changes = vec![if rules.makes_room() {
             format!(
@@ -298,7 +306,10 @@ impl<'a> Explainer<'a> {
             (judged.verdict, decided(rules)),
             (Verdict::Remove(RemoveReason::PodDeleted), _) | (_, Some("settle"))
         );
-        let history = self.history(subject.pod.as_deref()).filter(|_| by_absence);
+        let history = self
+            .facts
+            .history(subject.pod.as_deref())
+            .filter(|_| by_absence);
         if let Some(at) = history.and_then(|history| history.absent_since) {
             let what = "the pod source stopped listing its pod";
             return Some(Since { at, what });
@@ -309,7 +320,7 @@ impl<'a> Explainer<'a> {
         };
         match subject.target {
             Target::Containers => {
-                let container = self.container(subject)?;
+                let (_, container) = self.facts.container(&subject.id)?;
                 let exited =
                     (container.state == ContainerState::Exited).then_some(container.finished_at)?;
                 let exited = exited.map(|at| Since { at, what: "exited" });
@@ -328,9 +339,9 @@ impl<'a> Explainer<'a> {
                 }))
             }
             Target::Logs => {
-                let dir = self.log_dir(subject);
+                let dir = self.facts.log_dir(subject);
                 let orphan = dir.and_then(|dir| dir.orphan_since);
-                let what = match (dir, self.log_link(subject)) {
+                let what = match (dir, self.facts.log_link(subject)) {
                     (Some(_), _) => "last changed",
                     (None, Some(_)) => "made",
                     (None, None) => "its container was created",
@@ -412,12 +423,7 @@ mod tests {
         let policy = Policy::default();
         let plan: Plan = plan(&snapshot, &policy, &Targets::all().0);
         let explainer = Explainer::of(&snapshot, &policy, &plan, PodSourceKind::Kubelet);
-        let detail = "";
-        let judged = Judged {
-            subject,
-            verdict,
-            detail,
-        };
+        let judged = Judged { subject, verdict };
         let changes = explainer.would_change(judged, &[], &[]);
         changes.into_iter().map(|change| change.what).collect()
     }

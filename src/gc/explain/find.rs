@@ -90,7 +90,7 @@ impl<'a> Explainer<'a> {
         let subject = judged.subject;
         match subject.target {
             Target::Images => {
-                let image = || self.image(&subject.id);
+                let image = || self.facts.image(&subject.id);
                 begins(&subject.id, id)
                     || subject
                         .id

@@ -1,16 +1,12 @@
 //! Finds who holds an object: the containers and sandboxes that need it, each with its own verdict, and the pod at
 //! the end of the chain.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
+use super::super::facts::span;
 use super::super::{PodKnowledge, Verdict};
-use super::inputs::span;
 use super::{Explainer, Holder, Judged, PodFacts, RuleLine, decided, label, title};
-use crate::model::{
-    Container, Image, ImageMatcher, KeepReason, LogLink, PodRef, PodSandbox, PodSandboxState, Pods,
-    SourcePod, Target, container_id_of,
-};
+use crate::model::{Container, KeepReason, PodRef, PodSandboxState, Pods, SourcePod, Target};
 
 /// Holders that an answer names.
 const HOLDERS_MAX: usize = 20;
@@ -24,13 +20,13 @@ impl<'a> Explainer<'a> {
         let subject = judged.subject;
         let ids: Vec<(Target, &str)> = match (subject.target, reason) {
             (Target::Sandboxes, KeepReason::HasContainers) => {
-                let sandbox = self.sandbox(subject).into_iter();
-                let inmates = sandbox.flat_map(|row| self.inmates(row));
-                inmates.map(container_key).collect()
+                let sandbox = self.facts.sandbox(&subject.id).into_iter();
+                let inmates = sandbox.flat_map(|(_, row)| self.facts.inmates(row));
+                inmates.copied().map(container_key).collect()
             }
             (Target::Images, KeepReason::InUse) => {
-                let image = self.image(&subject.id);
-                let users = image.into_iter().flat_map(|image| self.image_users(image));
+                let image = self.facts.image(&subject.id).into_iter();
+                let users = image.flat_map(|image| self.facts.users(image));
                 users.map(container_key).collect()
             }
             (Target::Logs, KeepReason::HasContainers | KeepReason::TargetExists) => {
@@ -48,68 +44,17 @@ impl<'a> Explainer<'a> {
         (holders, more)
     }
 
-    /// Returns the containers that stay in a sandbox.
-    pub(super) fn inmates<'s>(
-        &'s self,
-        sandbox: &'s PodSandbox,
-    ) -> impl Iterator<Item = &'a Container> + use<'s, 'a> {
-        let staying = self.staying();
-        staying.filter(move |row| row.sandbox_id == sandbox.id)
-    }
-
-    /// Returns the containers that stay and use an image.
-    pub(super) fn image_users<'s>(
-        &'s self,
-        image: &'s Image,
-    ) -> impl Iterator<Item = &'a Container> + use<'s, 'a> {
-        // Most containers share their image with others.
-        let mut known: BTreeMap<*const crate::model::ContainerImage, bool> = BTreeMap::new();
-        let staying = self.staying();
-        staying.filter(move |row| {
-            let uses = || {
-                let names = row.image.names.iter().map(String::as_str);
-                ImageMatcher::new(names).matches(image)
-            };
-            *known.entry(Arc::as_ptr(&row.image)).or_insert_with(uses)
-        })
-    }
-
-    /// Returns the listed container that a link names.
-    pub(super) fn linked(&self, link: &LogLink) -> Option<&'a Container> {
-        let id = container_id_of(&link.name)?;
-        self.snapshot.containers.iter().find(|row| row.id == id)
-    }
-
-    fn staying(&self) -> impl Iterator<Item = &'a Container> + use<'_, 'a> {
-        let rows = self.snapshot.containers.iter().enumerate();
-        rows.filter(|(place, _)| !self.gone.has(*place))
-            .map(|(_, row)| row)
-    }
-
     fn log_holders(&self, judged: Judged<'a>) -> Vec<(Target, &'a str)> {
         let subject = judged.subject;
-        if let Some(link) = self.log_link(subject) {
-            return self.linked(link).map(container_key).into_iter().collect();
+        let (facts, pod) = (&self.facts, subject.pod.as_deref());
+        if let Some(link) = facts.log_link(subject) {
+            return facts.linked(link).map(container_key).into_iter().collect();
         }
-        let (containers, sandboxes) = self.of_pod(subject.pod.as_deref());
-        let containers = containers.into_iter().map(container_key);
-        let sandboxes = sandboxes.into_iter();
-        let sandboxes = sandboxes.map(|row| (Target::Sandboxes, row.id.as_str()));
+        let containers = facts.containers_of(pod).map(container_key);
+        let sandboxes = facts
+            .sandboxes_of(pod)
+            .map(|row| (Target::Sandboxes, row.id.as_str()));
         containers.chain(sandboxes).collect()
-    }
-
-    /// Returns a pod's containers and sandboxes.
-    pub(super) fn of_pod(&self, pod: Option<&PodRef>) -> (Vec<&'a Container>, Vec<&'a PodSandbox>) {
-        let is_it = |other: &Option<Arc<PodRef>>| {
-            let other = other.as_ref().map(|other| &other.uid);
-            pod.is_some_and(|pod| other == Some(&pod.uid))
-        };
-        let containers = self.snapshot.containers.iter();
-        let sandboxes = self.snapshot.sandboxes.iter();
-        (
-            containers.filter(|row| is_it(&row.pod)).collect(),
-            sandboxes.filter(|row| is_it(&row.pod)).collect(),
-        )
     }
 
     /// Returns the first holders with their verdicts in the plan.
@@ -134,7 +79,7 @@ impl<'a> Explainer<'a> {
             name: title(subject),
             verdict: Some(verdict),
             reason: Some(reason),
-            detail: judged.detail.to_owned(),
+            detail: self.detail(judged),
             pod: pod.map(|pod| self.pod_facts(pod.uid.as_str(), Some(pod), subject.pod_state)),
         }
     }
@@ -159,16 +104,13 @@ impl<'a> Explainer<'a> {
         pod: Option<&PodRef>,
         state: PodKnowledge,
     ) -> PodFacts {
-        let listed = match (&self.snapshot.pods, pod) {
+        let listed = match (&self.facts.snapshot.pods, pod) {
             (Pods::Known(list), Some(pod)) => list.pods.get(&pod.uid),
             (Pods::Known(_) | Pods::Unknown(_), _) => None,
         };
-        let sandboxes = self.snapshot.sandboxes.iter();
-        let ready = sandboxes.filter(|row| {
-            let is_its = row.pod.as_ref().is_some_and(|it| it.uid.as_str() == uid);
-            is_its && row.state == PodSandboxState::Ready
-        });
-        let history = self.history(pod);
+        let ready = self.facts.sandboxes_of(pod);
+        let ready = ready.filter(|row| row.state == PodSandboxState::Ready);
+        let history = self.facts.history(pod);
         let name =
             |part: fn(&PodRef) -> &str| pod.map_or_else(String::new, |pod| part(pod).to_owned());
         let mut facts = PodFacts {
@@ -211,11 +153,11 @@ impl<'a> Explainer<'a> {
         };
         let since = |words: &str, at: Option<jiff::Timestamp>| {
             at.map_or_else(String::new, |at| {
-                format!(", {words} for {}", self.age_words(at))
+                format!(", {words} for {}", self.facts.age_words(at))
             })
         };
         let over = if facts.absent_since.is_none() {
-            let quiet = span(self.policy.pods.quiet);
+            let quiet = span(self.facts.policy.pods.quiet);
             let over = since("seen to be over", facts.over_since);
             if over.is_empty() {
                 over

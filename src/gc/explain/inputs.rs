@@ -5,18 +5,18 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::containers::{ContainerRule, counts_from};
+use super::super::facts::{Facts, span};
 use super::super::images::{ImageRule, used_percent};
 use super::super::knowledge::is_rebooted;
 use super::super::logs::{ContainerLogRule, LogDirRule, LogLinkRule};
 use super::super::sandboxes::SandboxRule;
 use super::super::{Limit, PodKnowledge, Subject};
-use super::Explainer;
 use crate::model::{
     Container, ContainerState, Coverage, Image, ImageNames, Images, LinkTarget, LinkedContainer,
-    LogLink, PodHistory, PodLogDir, PodRef, PodSandbox, short_duration,
+    LogLink, PodLogDir, PodRef, PodSandbox, short_duration,
 };
 
-impl Explainer<'_> {
+impl Facts<'_> {
     pub(super) fn container_inputs(
         &self,
         rule: ContainerRule,
@@ -79,7 +79,7 @@ impl Explainer<'_> {
         match rule {
             Rule::Ready => format!("state {}", sandbox.state.label()),
             Rule::Containers => {
-                let count = self.inmates(sandbox).count();
+                let count = self.inmates(sandbox).len();
                 let seen = self.snapshot.seen.containers;
                 format!(
                     "containers that stay in it {count}, list of containers {}",
@@ -134,7 +134,7 @@ impl Explainer<'_> {
                     ImageNames::Known(names) => names.len().to_string(),
                     ImageNames::Unknown(_) => "unknown".to_owned(),
                 };
-                let users = self.image_users(image).count();
+                let users = self.users(image).count();
                 format!(
                     "containers that use it and stay {users}, images mounted as volumes {volumes}"
                 )
@@ -180,8 +180,8 @@ impl Explainer<'_> {
             Rule::ForeignName => format!("namespace_name_uid {}", yes(pod.is_some() && dir.is_dir)),
             Rule::Protect => self.protect_words(pod),
             Rule::Containers => {
-                let (containers, sandboxes) = self.of_pod(pod);
-                let (containers, sandboxes) = (containers.len(), sandboxes.len());
+                let containers = self.containers_of(pod).count();
+                let sandboxes = self.sandboxes_of(pod).count();
                 format!("its containers {containers}, its sandboxes {sandboxes}")
             }
             Rule::ListsComplete => format!(
@@ -344,10 +344,6 @@ impl Explainer<'_> {
         pod.map_or(PodKnowledge::Unknown, |pod| self.knowledge.get(&pod.uid))
     }
 
-    pub(super) fn history(&self, pod: Option<&PodRef>) -> Option<&PodHistory> {
-        self.snapshot.pod_history.get(&pod?.uid)
-    }
-
     /// Returns how much longer this must last to be old enough; `None` if it is.
     pub(super) fn left(&self, since: Timestamp, minimum: Duration) -> Option<Duration> {
         let minimum = SignedDuration::try_from(minimum).ok()?;
@@ -377,10 +373,6 @@ fn bound(limit: Limit) -> String {
         Limit::AtMost(count) => count.to_string(),
         Limit::None => "no limit".to_owned(),
     }
-}
-
-pub(super) fn span(duration: Duration) -> String {
-    SignedDuration::try_from(duration).map_or_else(|_| "forever".to_owned(), short_duration)
 }
 
 fn yes(holds: bool) -> &'static str {

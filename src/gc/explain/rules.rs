@@ -3,6 +3,7 @@
 use strum::VariantArray;
 
 use super::super::containers::ContainerJudge;
+use super::super::facts::Facts;
 use super::super::images::ImageJudge;
 use super::super::logs::{ContainerLogRule, LogDirJudge, LogLinkJudge, states};
 use super::super::sandboxes::{SandboxJudge, unless_quarantined};
@@ -37,18 +38,19 @@ impl Explainer<'_> {
     /// Returns the rules for an object in the order in which they are asked.
     pub fn rules(&self, judged: Judged<'_>) -> Vec<RuleLine> {
         match judged.subject.target {
-            Target::Containers => self.of_container(judged.subject),
-            Target::Sandboxes => self.of_sandbox(judged.subject),
-            Target::Images => self.of_image(judged.subject),
-            Target::Logs => self.of_log(judged),
+            Target::Containers => self.facts.of_container(judged.subject),
+            Target::Sandboxes => self.facts.of_sandbox(judged.subject),
+            Target::Images => self.facts.of_image(judged.subject),
+            Target::Logs => self.facts.of_log(judged),
         }
     }
+}
 
+impl Facts<'_> {
     fn of_container(&self, subject: &Subject) -> Vec<RuleLine> {
         let (judge, _) = ContainerJudge::new(self.policy, &self.knowledge, &self.newest_containers);
-        let mut rows = self.snapshot.containers.iter();
-        let place = rows.position(|row| row.id.as_str() == subject.id.as_str());
-        let place = place.unwrap_or(usize::MAX);
+        let place = self.container(&subject.id);
+        let place = place.map_or(usize::MAX, |(place, _)| place);
         lines(
             |rule| judge.said(rule, place),
             |rule| self.container_inputs(rule, place, judge.counted()),
@@ -67,9 +69,7 @@ impl Explainer<'_> {
             &self.newest_sandboxes,
             &self.gone,
         );
-        let mut rows = self.snapshot.sandboxes.iter().enumerate();
-        let found = rows.find(|(_, row)| row.id.as_str() == subject.id.as_str());
-        let Some((place, sandbox)) = found else {
+        let Some((place, sandbox)) = self.sandbox(&subject.id) else {
             return Vec::new();
         };
         let would_go = Verdict::Remove(crate::model::RemoveReason::PodDeleted);

@@ -7,7 +7,7 @@ use crate::model::{KeepReason, Pods, RemoveReason};
 impl Explainer<'_> {
     /// Names the pod source in a sentence.
     pub(super) fn source_words(&self) -> &'static str {
-        if self.snapshot.pods.is_cached() {
+        if self.facts.snapshot.pods.is_cached() {
             "the API server's watch cache"
         } else {
             self.source.words()
@@ -17,7 +17,7 @@ impl Explainer<'_> {
     /// Says what is known of a pod in this state, and from where.
     pub(super) fn pod_text(&self, state: PodKnowledge) -> String {
         let source = self.source_words();
-        match (state, &self.snapshot.pods) {
+        match (state, &self.facts.snapshot.pods) {
             (PodKnowledge::Active, _) => format!("{source} lists the pod and it may run again"),
             (PodKnowledge::Terminated, _) => {
                 format!("{source} says that the pod finished, and nothing of it runs here")

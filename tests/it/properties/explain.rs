@@ -12,8 +12,7 @@ use super::node::{Node, Oddity, nodes};
 /// Holds every explanation of a node to the plan.
 fn agree(node: &Node) -> Result<(), TestCaseError> {
     let Node { snapshot, policy } = node;
-    let mut plan = gc::plan(snapshot, policy, &Targets::all().0);
-    plan.add_details(snapshot, policy);
+    let plan = gc::plan(snapshot, policy, &Targets::all().0);
     let explainer = Explainer::of(snapshot, policy, &plan, PodSourceKind::Kubelet);
     for judged in explainer.judged() {
         decides_once(&explainer, judged)?;

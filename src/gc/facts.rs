@@ -1,0 +1,173 @@
+//! What those look up who explain a plan's verdicts: the rows behind its objects, what uses what, and what is known of
+//! the pods. Never judges.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::index::{Newest, Places};
+use super::knowledge::Knowledge;
+use super::{Plan, Policy, Subject};
+use crate::model::{
+    Container, ContainerImage, Image, ImageMatcher, Images, LogLink, PodHistory, PodLogDir, PodRef,
+    PodSandbox, PodSandboxId, Snapshot, Target, container_id_of, short_duration,
+};
+
+/// The snapshot behind a plan, by what its objects are found by.
+pub(super) struct Facts<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) policy: &'a Policy,
+    pub(super) knowledge: Knowledge<'a>,
+    pub(super) newest_containers: Newest,
+    pub(super) newest_sandboxes: Newest,
+    /// The containers that the plan removes.
+    pub(super) gone: Places,
+    /// Why the pod source is not believed, if it is not.
+    pub(super) source_doubt: Option<String>,
+    /// Places by id.
+    containers: BTreeMap<&'a str, usize>,
+    sandboxes: BTreeMap<&'a str, usize>,
+    images: BTreeMap<String, &'a Image>,
+    /// The containers that stay.
+    inmates: BTreeMap<&'a PodSandboxId, Vec<&'a Container>>,
+    /// The containers that stay, by their image. Most share it with others.
+    users: BTreeMap<&'a ContainerImage, (ImageMatcher, Vec<&'a Container>)>,
+}
+
+impl<'a> Facts<'a> {
+    /// Takes `plan`, which was made from this snapshot under this policy.
+    pub(super) fn of(snapshot: &'a Snapshot, policy: &'a Policy, plan: &Plan) -> Self {
+        let knowledge = Knowledge::of(snapshot, policy);
+        let going: BTreeSet<&str> = plan
+            .removals_of(Target::Containers)
+            .map(|removal| removal.subject.id.as_str())
+            .collect();
+        let mut gone = Places::none(snapshot.containers.len());
+        let mut inmates: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut users = BTreeMap::new();
+        for (place, container) in snapshot.containers.iter().enumerate() {
+            if going.contains(container.id.as_str()) {
+                gone.add(place);
+                continue;
+            }
+            let inmates = inmates.entry(&container.sandbox_id).or_default();
+            inmates.push(container);
+            let image = &*container.image;
+            let matcher = || ImageMatcher::new(image.names.iter().map(String::as_str));
+            let (_, users) = users
+                .entry(image)
+                .or_insert_with(|| (matcher(), Vec::new()));
+            users.push(container);
+        }
+        let images = match &snapshot.images {
+            Images::Known(store) => store.rows.iter().map(|row| (row.key(), row)).collect(),
+            Images::Unknown(_) => BTreeMap::new(),
+        };
+        let containers = snapshot.containers.iter().zip(0..);
+        let sandboxes = snapshot.sandboxes.iter().zip(0..);
+        Self {
+            snapshot,
+            policy,
+            newest_containers: knowledge.index().newest_containers(),
+            newest_sandboxes: knowledge.index().newest_sandboxes(),
+            gone,
+            source_doubt: knowledge.source_doubt(),
+            knowledge,
+            containers: containers.map(|(row, at)| (row.id.as_str(), at)).collect(),
+            sandboxes: sandboxes.map(|(row, at)| (row.id.as_str(), at)).collect(),
+            images,
+            inmates,
+            users,
+        }
+    }
+
+    /// Returns a container and its place.
+    pub(super) fn container(&self, id: &str) -> Option<(usize, &'a Container)> {
+        let place = *self.containers.get(id)?;
+        Some((place, self.snapshot.containers.get(place)?))
+    }
+
+    /// Returns a sandbox and its place.
+    pub(super) fn sandbox(&self, id: &str) -> Option<(usize, &'a PodSandbox)> {
+        let place = *self.sandboxes.get(id)?;
+        Some((place, self.snapshot.sandboxes.get(place)?))
+    }
+
+    /// Returns an image by its key.
+    pub(super) fn image(&self, key: &str) -> Option<&'a Image> {
+        self.images.get(key).copied()
+    }
+
+    pub(super) fn log_dir(&self, subject: &Subject) -> Option<&'a PodLogDir> {
+        let mut dirs = self.snapshot.logs.dirs.iter();
+        dirs.find(|dir| dir.path == subject.id)
+    }
+
+    pub(super) fn log_link(&self, subject: &Subject) -> Option<&'a LogLink> {
+        let mut links = self.snapshot.logs.links.iter();
+        links.find(|link| link.path == subject.id)
+    }
+
+    /// Returns the listed container that a link names.
+    pub(super) fn linked(&self, link: &LogLink) -> Option<&'a Container> {
+        let id = container_id_of(&link.name)?;
+        self.container(id.as_str()).map(|(_, row)| row)
+    }
+
+    /// Returns the containers that stay in a sandbox.
+    pub(super) fn inmates(&self, sandbox: &PodSandbox) -> &[&'a Container] {
+        self.inmates.get(&sandbox.id).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the containers that stay and use an image.
+    pub(super) fn users(&self, image: &Image) -> impl Iterator<Item = &'a Container> {
+        let users = self.users.values();
+        let users = users.filter(|(matcher, _)| matcher.matches(image));
+        users.flat_map(|(_, users)| users.iter().copied())
+    }
+
+    /// Returns a pod's containers.
+    pub(super) fn containers_of(
+        &self,
+        pod: Option<&PodRef>,
+    ) -> impl Iterator<Item = &'a Container> {
+        let rows = self.snapshot.containers.iter();
+        rows.filter(move |row| is_of(row.pod.as_ref(), pod))
+    }
+
+    /// Returns a pod's sandboxes.
+    pub(super) fn sandboxes_of(
+        &self,
+        pod: Option<&PodRef>,
+    ) -> impl Iterator<Item = &'a PodSandbox> {
+        let rows = self.snapshot.sandboxes.iter();
+        rows.filter(move |row| is_of(row.pod.as_ref(), pod))
+    }
+
+    pub(super) fn history(&self, pod: Option<&PodRef>) -> Option<&'a PodHistory> {
+        self.snapshot.pod_history.get(&pod?.uid)
+    }
+
+    pub(super) fn ago(&self, then: Timestamp) -> String {
+        format!("{} ago", self.age_words(then))
+    }
+
+    pub(super) fn age_words(&self, then: Timestamp) -> String {
+        short_duration(self.snapshot.age(then))
+    }
+}
+
+fn is_of(row: Option<&Arc<PodRef>>, pod: Option<&PodRef>) -> bool {
+    pod.is_some_and(|pod| row.is_some_and(|row| row.uid == pod.uid))
+}
+
+/// Writes an id as people compare it.
+pub(super) fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
+pub(super) fn span(duration: Duration) -> String {
+    SignedDuration::try_from(duration).map_or_else(|_| "forever".to_owned(), short_duration)
+}

@@ -1,0 +1,87 @@
+//! What is made from a look for all clients who ask for the same: the first one makes it, and those who come meanwhile
+//! wait for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use crate::config::Config;
+use crate::gc::{Plan, Policy};
+use crate::metrics::scrape::NodePart;
+use crate::model::{PodSandboxId, Target};
+use crate::snapshot::Look;
+
+/// The plans that are being sent.
+pub type Plans = Shared<(OfLook, Policy, BTreeSet<Target>), Plan>;
+/// The node's part of the metrics page. A failed removal changes the next attempt of its sandbox.
+pub type NodeParts = Shared<(OfLook, Arc<Config>, BTreeMap<PodSandboxId, Timestamp>), NodePart>;
+
+/// Values by what they depend on, as long as somebody uses them.
+#[derive(Debug)]
+pub struct Shared<K, V> {
+    made: Mutex<Made<K, V>>,
+    keeps_last: bool,
+}
+
+#[derive(Debug)]
+struct Made<K, V> {
+    all: Vec<(K, Weak<V>)>,
+    last: Option<Arc<V>>,
+}
+
+impl<K: PartialEq, V> Shared<K, V> {
+    /// Forgets a value that nobody uses.
+    pub fn while_used() -> Self {
+        let made = Made {
+            all: Vec::new(),
+            last: None,
+        };
+        Self {
+            made: Mutex::new(made),
+            keeps_last: false,
+        }
+    }
+
+    /// Keeps the last value until another one is made.
+    pub fn until_next() -> Self {
+        Self {
+            keeps_last: true,
+            ..Self::while_used()
+        }
+    }
+
+    /// Returns the value of an equal key, or makes one.
+    pub(super) fn get<E>(&self, of: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
+        let mut made = self.made.lock();
+        made.all.retain(|(_, value)| value.strong_count() > 0);
+        let mut all = made.all.iter();
+        if let Some(value) = all
+            .find(|(it, _)| *it == of)
+            .and_then(|(_, it)| it.upgrade())
+        {
+            return Ok(value);
+        }
+        let value = Arc::new(make()?);
+        made.all.push((of, Arc::downgrade(&value)));
+        made.last = self.keeps_last.then(|| Arc::clone(&value));
+        Ok(value)
+    }
+}
+
+/// A look that is not kept: its address stays taken, so no other look has it.
+#[derive(Debug)]
+pub struct OfLook(Weak<Look>);
+
+impl OfLook {
+    pub(super) fn new(look: &Arc<Look>) -> Self {
+        Self(Arc::downgrade(look))
+    }
+}
+
+impl PartialEq for OfLook {
+    fn eq(&self, other: &Self) -> bool {
+        Weak::ptr_eq(&self.0, &other.0)
+    }
+}
