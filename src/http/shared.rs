@@ -54,9 +54,9 @@ impl<K: PartialEq, V> Shared<K, V> {
 
     /// Returns the value of an equal key, or makes one.
     pub(super) fn get<E>(&self, of: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
-        let mut made = self.made.lock();
-        made.all.retain(|(_, value)| value.strong_count() > 0);
-        let mut all = made.all.iter();
+        let mut held = self.made.lock();
+        held.all.retain(|(_, value)| value.strong_count() > 0);
+        let mut all = held.all.iter();
         if let Some(value) = all
             .find(|(it, _)| *it == of)
             .and_then(|(_, it)| it.upgrade())
@@ -64,8 +64,8 @@ impl<K: PartialEq, V> Shared<K, V> {
             return Ok(value);
         }
         let value = Arc::new(make()?);
-        made.all.push((of, Arc::downgrade(&value)));
-        made.last = self.keeps_last.then(|| Arc::clone(&value));
+        held.all.push((of, Arc::downgrade(&value)));
+        held.last = self.keeps_last.then(|| Arc::clone(&value));
         Ok(value)
     }
 }
