@@ -2,16 +2,12 @@
 
 SHELL := /bin/bash
 
-.PHONY: test check unit rules manifests api docs package page e2e bench fuzz soak stack demo recording pictures screenshots dashboards setup deny sbom deb arm64
+.PHONY: test check build unit e2e unit-and-e2e doc rules manifests api docs package page bench fuzz soak stack demo recording pictures screenshots dashboards setup deny sbom deb arm64
 
 # Everything that must hold before something lands, and how long each part took. As root on Debian 12: installs what
 # is missing.
 test:
-	@for part in setup check unit rules manifests api docs package page e2e; do \
-	  began=$$SECONDS; \
-	  $(MAKE) --no-print-directory $$part || exit; \
-	  times+="$$part: $$((SECONDS - began)) s\n"; \
-	done; printf "$$times"
+	@tests/all.sh
 
 # What the tests need beside Rust: cargo-nextest, from Debian containerd, runc, the CNI plugins, busybox, buildah,
 # Prometheus, Alertmanager, Chromium, node and jq, and into target/tools helm, kubectl, the schemas of Kubernetes,
@@ -23,12 +19,28 @@ check:
 	cargo fmt --check
 	cargo clippy --locked --all-targets --features e2e -- -D warnings
 
-# Needs neither root nor daemons. With the feature of the end-to-end tests, so that `e2e` has nothing left to build.
+# The program and all tests, with one set of features, so that nothing is built twice.
+build:
+	cargo test --locked --features e2e --no-run
+
+# Needs neither root nor daemons.
 unit:
 	cargo nextest run --locked --features e2e -E 'not binary(e2e)'
+	@$(MAKE) --no-print-directory doc
+
+# Needs root.
+e2e:
+	cargo nextest run --locked --features e2e -E 'binary(e2e)'
+
+# Both, of which nextest runs as many beside each other as .config/nextest.toml says. Needs root.
+unit-and-e2e:
+	cargo nextest run --locked --features e2e
+
+# The examples in the sources.
+doc:
 	cargo test --locked --features e2e --doc
 
-# Alerts and dashboards. Needs the program that `unit` builds.
+# Alerts and dashboards. Needs the program that `build` makes.
 rules:
 	alerts/check.sh
 	dashboards/check.py
@@ -37,34 +49,30 @@ rules:
 dashboards:
 	dashboards/check.py --draw
 
-# The chart, and what is rendered from it. Needs the program that `unit` builds.
+# The chart, and what is rendered from it. Needs the program that `build` makes.
 manifests:
 	deploy/check.sh
 
-# docs/openapi.yaml against the demo. SEED=N repeats a run. Needs the program that `unit` builds.
+# docs/openapi.yaml against the demo. SEED=N repeats a run. Needs the program that `build` makes.
 api:
 	tests/with-demo.sh tests/api/check.sh
 
-# Every command of the documents, beside the demo. Needs the program that `unit` builds.
+# Every command of the documents, beside the demo. Needs the program that `build` makes.
 docs:
 	tests/with-demo.sh tests/docs/check.py
 
-# The Debian package of the program that `unit` has built, in a Debian of its own. Needs root.
+# The Debian package of the program that `build` has made, in a Debian of its own. Needs root.
 package:
 	deploy/debian/check.sh
 
-# The page in headless Chromium, against the demo of the program that `unit` has built.
+# The page in headless Chromium, against the demo of the program that `build` has made.
 page:
-	timeout 600 node tests/page/check.mjs
+	timeout --foreground 600 node tests/page/check.mjs
 
 # Takes docs/images/page-*.png anew, in some minutes.
 screenshots:
 	tests/page/setup.sh
-	timeout 900 node tests/page/screenshots.mjs
-
-# Needs root.
-e2e:
-	cargo nextest run --locked --features e2e -E 'binary(e2e)'
+	timeout --foreground 900 node tests/page/screenshots.mjs
 
 bench:
 	cargo bench

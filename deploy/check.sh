@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the chart and what is rendered from it, without a cluster: real helm and kubectl, the schemas of the
-# Kubernetes releases, and crisweep's own check of each configuration. Needs target/debug/crisweep (`make unit`).
+# Kubernetes releases, and crisweep's own check of each configuration. Needs target/debug/crisweep (`make build`).
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 tools=$(./tools.sh)

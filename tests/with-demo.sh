@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a command beside `crisweep demo`, which must survive it. DEMO_URL is the demo's address, DEMO_DIR its directory
-# (cri.sock, pods.json, log/). Needs target/debug/crisweep (`make unit`); CRISWEEP names another one.
+# (cri.sock, pods.json, log/). Needs target/debug/crisweep (`make build`); CRISWEEP names another one.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 export CRISWEEP=${CRISWEEP:-${CARGO_TARGET_DIR:-$root/target}/debug/crisweep}
