@@ -18,6 +18,9 @@ crisweep=${CRISWEEP:-../target/debug/crisweep}
     exit 2
 }
 
+# promtool collects its garbage less often: a third of the time for 300 MB.
+export GOGC=800
+
 promtool check rules --lint=all --lint-fatal crisweep.rules.yaml
 promtool test rules tests/*.yaml
 promtool check config --lint=all --lint-fatal prometheus.sample.yaml

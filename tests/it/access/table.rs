@@ -295,7 +295,8 @@ async fn settings(configured: Configured, of_web: &Files) -> Value {
             pods["api_url"] = json!(ApiServer::start().await.url);
         }
     }
-    json!({ "web": web, "pods": pods })
+    // A look answers many requests.
+    json!({ "web": web, "pods": pods, "collect": { "max_age": "60s" } })
 }
 
 async fn rows(configured: Configured, from: From, table: &mut BTreeMap<String, Vec<String>>) {
