@@ -14,6 +14,7 @@ use serde::Deserialize;
 use super::error::plain;
 use super::{Client, LogRoots, SOCKET_PATH_BYTES_MAX, Settings, Version};
 use crate::system::blocking::BlockingPool;
+use crate::system::file;
 
 /// The environment variable that names the endpoint, as for crictl.
 pub const ENVIRONMENT_VARIABLE: &str = "CONTAINER_RUNTIME_ENDPOINT";
@@ -189,6 +190,10 @@ fn named(value: &str, origin: &str) -> Result<Found, DiscoverError> {
     })
 }
 
+/// Size and depth of a crictl configuration that is read; crictl's own has five keys.
+const CRICTL_CONFIG_BYTES_MAX: u64 = 64 << 10;
+const CRICTL_CONFIG_DEPTH_MAX: usize = 16;
+
 #[derive(Deserialize)]
 struct CrictlConfig {
     #[serde(rename = "runtime-endpoint")]
@@ -198,14 +203,20 @@ struct CrictlConfig {
 /// Reads the endpoint that crictl would use; the error says why there is none. An unusable file is not our
 /// problem: the search goes on.
 async fn crictl_endpoint(disk: &BlockingPool, path: &Path) -> Result<String, String> {
-    let text = within_timeout(disk, path, std::fs::read_to_string).await?;
-    let file = config::File::from_str(&text, config::FileFormat::Yaml);
-    let read = config::Config::builder()
-        .add_source(file)
-        .build()
-        .and_then(config::Config::try_deserialize::<CrictlConfig>)
-        .map_err(|error| format!("not understood: {error}"))?;
-    let endpoint = read.runtime_endpoint.map(|value| value.trim().to_owned());
+    let read = |path: PathBuf| file::bounded(&mut file::open(&path)?, CRICTL_CONFIG_BYTES_MAX);
+    let text = within_timeout(disk, path, read).await?;
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: CRICTL_CONFIG_DEPTH_MAX },
+    };
+    let read: Option<CrictlConfig> = serde_saphyr::from_slice_with_options(&text, options)
+        .map_err(|error| {
+            format!(
+                "not understood: {}",
+                plain(&error.without_snippet().to_string())
+            )
+        })?;
+    let endpoint = read.and_then(|it| it.runtime_endpoint);
+    let endpoint = endpoint.map(|value| value.trim().to_owned());
     endpoint
         .filter(|value| !value.is_empty())
         .ok_or_else(|| "names no runtime-endpoint".to_owned())

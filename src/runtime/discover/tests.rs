@@ -229,6 +229,8 @@ async fn an_unusable_crictl_file_is_reported() {
         ("runtime-endpoint: \"\"\n", "names no runtime-endpoint"),
         ("", "names no runtime-endpoint"),
         ("a: b: c\n", "not understood: "),
+        (&"[".repeat(10_000), "not understood: "),
+        (&"#".repeat(70_000), "it is larger than 65536 bytes"),
     ] {
         std::fs::write(&places.crictl_config, text).unwrap();
         let error = discover(&places).await.unwrap_err().to_string();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::oneshot::text;
 use crate::support::ca::Ca;
@@ -256,9 +256,10 @@ async fn a_service_that_answers_nothing_holds_a_command_for_a_bounded_time() {
 
 #[tokio::test]
 async fn a_service_that_is_down_and_a_url_that_is_none_are_named() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let free = listener.local_addr().unwrap();
-    drop(listener);
+    // Bound and not listening: it refuses, and no other test gets the port.
+    let silent = TcpSocket::new_v4().unwrap();
+    silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let free = silent.local_addr().unwrap();
     let url = format!("--url=http://{free}");
     for args in ASKING {
         let output = run(&[args, &[&url]].concat()).await;
