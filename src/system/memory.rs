@@ -42,7 +42,8 @@ mod glibc {
     pub(super) fn give_back() {
         // SAFETY: both read and touch free memory only, under the allocator's own lock.
         unsafe {
-            if libc::mallinfo().fordblks >= WORTH_BYTES {
+            // Negative: 2 GiB and more.
+            if !(0..WORTH_BYTES).contains(&libc::mallinfo().fordblks) {
                 libc::malloc_trim(0);
             }
         }
