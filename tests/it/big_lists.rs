@@ -218,9 +218,10 @@ async fn a_pass_removes_all_dead_with_the_last_fallback_and_reads_each_once() {
     assert_eq!(pass["targets"]["containers"]["removed"], DEAD, "{pass}");
     let looks = looks(&rig);
     assert!(looks >= DEAD / 50, "{looks} looks");
-    // Each once because no list shows it, and each container once more right before its removal.
+    // Each once because no list shows it, and each container once more right before its removal, or twice where a busy
+    // machine took long after the first answer. Once for each look they would be 1,400 and more.
     let asked = rig.sim.call_count(Rpc::ContainerStatus);
-    assert!(asked <= 2 * DEAD + 100, "{asked} containers");
+    assert!(asked <= 3 * DEAD + 100, "{asked} containers");
     let asked = rig.sim.call_count(Rpc::PodSandboxStatus);
     assert!(asked <= DEAD + 100, "{asked} sandboxes");
     // The number of a look's other calls does not grow with the node.
