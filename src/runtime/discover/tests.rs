@@ -224,12 +224,13 @@ async fn nothing_found_lists_each_place_and_its_problem() {
 async fn an_unusable_crictl_file_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let places = nowhere(dir.path());
+    let deep = format!("a: {}{}\n", "[".repeat(20), "]".repeat(20));
     for (text, problem) in [
         ("timeout: 2\n", "names no runtime-endpoint"),
         ("runtime-endpoint: \"\"\n", "names no runtime-endpoint"),
         ("", "names no runtime-endpoint"),
         ("a: b: c\n", "not understood: "),
-        (&"[".repeat(10_000), "not understood: "),
+        (&deep, "not understood: "),
         (&"#".repeat(70_000), "it is larger than 65536 bytes"),
     ] {
         std::fs::write(&places.crictl_config, text).unwrap();
