@@ -39,7 +39,7 @@ export async function startDemo(changes = {}) {
     child.on("exit", () => reject(new Error(`the demo ended: ${output}`)));
   });
   const get = async (path) => (await fetch(url + path)).json();
-  const cancel = (pass) => fetch(`${url}/api/v1/passes/${pass}/cancel`, { method: "POST" });
+  const cancel = (pass) => fetch(`${url}${pass}/cancel`, { method: "POST" });
   const stop = async () => {
     const gone = new Promise((resolve) => child.once("exit", resolve));
     child.removeAllListeners("exit");
