@@ -55,8 +55,6 @@ mod server;
 mod service;
 mod shared;
 mod spec;
-#[cfg(test)]
-mod tests;
 
 use std::io;
 use std::ops::Deref;

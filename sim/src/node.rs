@@ -193,8 +193,13 @@ impl Node {
             })
     }
 
+    /// Returns for how many sandboxes the network plugin behaves in a way of their own.
+    pub fn count_cni(&self) -> usize {
+        self.cni.len()
+    }
+
     /// Says whether a container in any state uses this image, has it mounted, or a sandbox is made from it.
-    pub(super) fn image_in_use(&self, image: &cri::Image) -> bool {
+    pub fn image_in_use(&self, image: &cri::Image) -> bool {
         let mut containers = self.containers.values();
         image.repo_tags.contains(&self.sandbox_image)
             || self

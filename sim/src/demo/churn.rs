@@ -8,9 +8,10 @@ use super::{BATCH, slow_cni};
 use crate::{ContainerSpec, Handle, Node, Phase, PodSpec};
 use crisweep_proto::cri::{ContainerState, PodSandboxState};
 
-/// The number of containers and sandboxes above which nothing new starts.
-pub(crate) const CONTAINERS_MAX: usize = 2_500;
-pub(crate) const SANDBOXES_MAX: usize = 400;
+/// The number of containers above which nothing new starts.
+pub const CONTAINERS_MAX: usize = 2_500;
+/// The same for sandboxes.
+pub const SANDBOXES_MAX: usize = 400;
 /// How many pods of cron jobs may exist.
 const JOBS_MAX: usize = 60;
 /// Marks the pods that may crash and the jobs, by name.
@@ -36,7 +37,7 @@ pub(super) async fn run(handle: Handle, seed: u64, pace: Duration) {
 }
 
 /// Runs one event.
-pub(crate) fn step(handle: &Handle, dice: &mut fastrand::Rng) {
+pub fn step(handle: &Handle, dice: &mut fastrand::Rng) {
     let event = throw(dice);
     let roll = dice.u64(..);
     match event {

@@ -1,5 +1,11 @@
 //! The simulated runtime, seen through its socket.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test says what is wrong by panicking"
+)]
+
 mod demo;
 mod lists;
 mod removal;
@@ -7,11 +13,11 @@ mod server;
 
 use std::time::Duration;
 
+use crisweep_sim::*;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::*;
 use crisweep_proto::cri::image_service_client::ImageServiceClient;
 use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
 use crisweep_proto::cri::{self, ContainerState, PodSandboxState};

@@ -3,12 +3,21 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::demo::churn::{self, CONTAINERS_MAX, SANDBOXES_MAX};
-use crate::demo::{self, Demo, DemoOptions};
+use crisweep_sim::demo::churn::{self, CONTAINERS_MAX, SANDBOXES_MAX};
+use crisweep_sim::demo::{self, Demo, DemoOptions};
 
-#[test]
-fn the_population_has_the_proportions_of_the_incident() {
+/// Serves the demo's node.
+fn serve(seed: u64) -> (Sim, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("cri.sock");
+    let sim = Sim::start(socket, demo::population(seed), Options::default()).unwrap();
+    (sim, directory)
+}
+
+#[tokio::test]
+async fn the_population_has_the_proportions_of_the_incident() {
     let node = demo::population(1);
+    let (sim, _directory) = serve(1);
     assert_eq!(
         node.count_containers(ContainerState::ContainerExited),
         demo::EXITED
@@ -27,28 +36,25 @@ fn the_population_has_the_proportions_of_the_incident() {
         "{}",
         node.count_images()
     );
-    let in_use = node
-        .images
-        .values()
-        .filter(|image| node.image_in_use(image))
-        .count();
+    let images = sim.images();
+    let in_use = images.iter().filter(|image| node.image_in_use(image));
+    let in_use = in_use.count();
     assert!((20..35).contains(&in_use), "{in_use}");
-    assert_eq!(node.cni.len(), 15, "slow and stuck sandboxes");
-    let subjects: BTreeSet<_> = node.containers.values().map(|c| &c.subject).collect();
+    assert_eq!(node.count_cni(), 15, "slow and stuck sandboxes");
+    let containers = sim.containers();
+    let subjects: BTreeSet<_> = containers.iter().map(|c| &c.subject).collect();
     assert_eq!(
         subjects.len(),
-        node.containers.len(),
+        containers.len(),
         "every container has its own name"
     );
 }
 
-#[test]
-fn the_population_depends_on_its_seed_only() {
-    let ids = |seed| {
-        demo::population(seed)
-            .containers
-            .into_keys()
-            .collect::<Vec<_>>()
+#[tokio::test]
+async fn the_population_depends_on_its_seed_only() {
+    let ids = |seed| -> Vec<String> {
+        let (sim, _directory) = serve(seed);
+        sim.containers().into_iter().map(|it| it.row.id).collect()
     };
     assert_eq!(ids(3), ids(3));
     assert_ne!(ids(3), ids(4));
@@ -96,13 +102,29 @@ async fn the_demo_lives_and_ends() {
     assert!(!socket.exists());
 }
 
+/// Returns how many containers and sandboxes there are.
+fn total(node: &Node) -> (usize, usize) {
+    let containers = [
+        ContainerState::ContainerCreated,
+        ContainerState::ContainerRunning,
+        ContainerState::ContainerExited,
+        ContainerState::ContainerUnknown,
+    ];
+    let sandboxes = [
+        PodSandboxState::SandboxReady,
+        PodSandboxState::SandboxNotready,
+    ];
+    (
+        containers.iter().map(|it| node.count_containers(*it)).sum(),
+        sandboxes.iter().map(|it| node.count_sandboxes(*it)).sum(),
+    )
+}
+
 #[tokio::test]
 async fn the_demo_stops_growing_at_its_cap_and_goes_on_after_a_sweep() {
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("cri.sock");
-    let sim = Sim::start(socket, demo::population(1), Options::default()).unwrap();
+    let (sim, _directory) = serve(1);
     let mut dice = fastrand::Rng::with_seed(1);
-    let total = || sim.look(|node| (node.containers.len(), node.sandboxes.len()));
+    let total = || sim.look(total);
     let is_full = || total().0 >= CONTAINERS_MAX || total().1 >= SANDBOXES_MAX;
     let steps = (0..20_000).take_while(|_| {
         churn::step(&sim, &mut dice);
