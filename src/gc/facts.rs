@@ -1,6 +1,7 @@
 //! What those look up who explain a plan's verdicts: the rows behind its objects, what uses what, and what is known of
 //! the pods. Never judges.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ pub(super) struct Facts<'a> {
     /// Places by id.
     containers: BTreeMap<&'a str, usize>,
     sandboxes: BTreeMap<&'a str, usize>,
-    images: BTreeMap<String, &'a Image>,
+    images: BTreeMap<Cow<'a, str>, &'a Image>,
     /// The containers that stay.
     inmates: BTreeMap<&'a PodSandboxId, Vec<&'a Container>>,
     /// The containers that stay, by their image. Most share it with others.

@@ -6,6 +6,7 @@
 
 mod room;
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -269,13 +270,13 @@ fn age_of(snapshot: &Snapshot, store: &ImageStore, image: &Image) -> ImageAge {
         first_seen: snapshot.taken_at,
         last_used: None,
     };
-    store.ages.get(&image.key()).copied().unwrap_or(first_time)
+    store.ages.get(&*image.key()).copied().unwrap_or(first_time)
 }
 
 /// Returns one image for each key, in the order of removal: never used first, then least recently used, then
 /// first seen, then by key.
 fn in_order<'a>(snapshot: &Snapshot, store: &'a ImageStore) -> Vec<&'a Image> {
-    let mut by_key: BTreeMap<String, &Image> = BTreeMap::new();
+    let mut by_key: BTreeMap<Cow<'_, str>, &Image> = BTreeMap::new();
     for image in &store.rows {
         let names = |image: &'a Image| {
             (
@@ -371,7 +372,7 @@ pub(super) fn subject(snapshot: &Snapshot, image: &Image) -> (Subject, Expected)
     let last_used_for = snapshot.age(age.last_used.unwrap_or(age.first_seen));
     let subject = Subject {
         target: Target::Images,
-        id: image.key().into(),
+        id: image.key().into_owned().into(),
         name: tags.map(String::as_str).next().unwrap_or_default().into(),
         pod: None,
         pod_state: PodKnowledge::Unknown,

@@ -1,5 +1,6 @@
 //! Which images a name may mean. Errs towards a match: matching too much only keeps more images.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::Image;
@@ -31,7 +32,7 @@ impl ImageMatcher {
             if is_hex(digits) && (PREFIX_DIGITS..DIGEST_DIGITS).contains(&digits.len()) {
                 matcher.beginnings.insert(digits.to_owned());
             }
-            matcher.forms.extend(forms(name));
+            matcher.forms.extend(forms(name).map(Cow::into_owned));
         }
         matcher
     }
@@ -42,7 +43,7 @@ impl ImageMatcher {
         let digits = id.strip_prefix("sha256:").unwrap_or(id);
         let tags_and_digests = image.repo_tags.iter().chain(&image.repo_digests);
         let mut names = tags_and_digests.map(String::as_str).chain([id]);
-        names.any(|name| forms(name).any(|form| self.forms.contains(&form)))
+        names.any(|name| forms(name).any(|form| self.forms.contains(&*form)))
             || self
                 .beginnings
                 .iter()
@@ -58,17 +59,14 @@ pub fn repository_leaf(name: &str) -> &str {
 }
 
 /// Returns every form of a name: itself, its digest, its tag in the shortest form.
-fn forms(name: &str) -> impl Iterator<Item = String> {
+fn forms(name: &str) -> impl Iterator<Item = Cow<'_, str>> {
     // cri-dockerd's statuses have `docker://sha256:…` and `docker-pullable://name@sha256:…`.
     let name = name.split_once("://").map_or(name, |(_, rest)| rest);
     let (repository, digest) = match name.split_once('@') {
         Some((repository, digest)) => (repository, Some(digest)),
         None => (name, is_digest(name).then_some(name)),
     };
-    let digest = digest.map(|digest| {
-        let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
-        digits.to_owned()
-    });
+    let digest = digest.map(|digest| Cow::from(digest.strip_prefix("sha256:").unwrap_or(digest)));
     // `name@sha256:…` names no tag, so `:latest` must not be added.
     let tagged = if name.contains('@') {
         has_tag(repository)
@@ -76,17 +74,17 @@ fn forms(name: &str) -> impl Iterator<Item = String> {
         digest.is_none()
     };
     let tag = tagged.then(|| shortest(repository));
-    [Some(name.to_owned()), digest, tag].into_iter().flatten()
+    [Some(name.into()), digest, tag].into_iter().flatten()
 }
 
-fn shortest(name: &str) -> String {
+fn shortest(name: &str) -> Cow<'_, str> {
     let name = name.strip_prefix("index.").unwrap_or(name);
     let name = name.strip_prefix("docker.io/").unwrap_or(name);
     let name = name.strip_prefix("library/").unwrap_or(name);
     if has_tag(name) {
-        name.to_owned()
+        name.into()
     } else {
-        format!("{name}:latest")
+        format!("{name}:latest").into()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Images and their file system.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -52,11 +53,11 @@ impl HasId for Image {
 
 impl Image {
     /// Returns the record's unique key: the id, and the handler if there is one (the kubelet's key).
-    pub fn key(&self) -> String {
+    pub fn key(&self) -> Cow<'_, str> {
         if self.handler.is_empty() {
-            self.id.to_string()
+            self.id.as_str().into()
         } else {
-            format!("{},{}", self.id, self.handler)
+            format!("{},{}", self.id, self.handler).into()
         }
     }
 

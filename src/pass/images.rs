@@ -316,7 +316,7 @@ fn gained(before: FilesystemUsage, after: FilesystemUsage) -> u64 {
 }
 
 fn pass_over(rows: &mut Rows<Image>, stayed: &BTreeSet<String>) {
-    let of_stayed = rows.iter().filter(|image| stayed.contains(&image.key()));
+    let of_stayed = rows.iter().filter(|image| stayed.contains(&*image.key()));
     let ids: BTreeSet<ImageId> = of_stayed.map(|image| image.id.clone()).collect();
     rows.retain(|image| !ids.contains(&image.id));
 }

@@ -1,5 +1,6 @@
 //! Combines the parts of a look into what planning may know of the images.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -23,14 +24,14 @@ pub(super) async fn list(client: &runtime::Client) -> Part<runtime::Listed<Image
 /// Merges rows with the same key. If a runtime lists an image once per name, the merged row has all names, and
 /// is pinned if any of them was.
 fn merge(rows: &mut Rows<Image>) {
-    let keys: BTreeSet<String> = rows.iter().map(Image::key).collect();
+    let keys: BTreeSet<Cow<'_, str>> = rows.iter().map(Image::key).collect();
     if keys.len() == rows.len() {
         return;
     }
     let mut merged: BTreeMap<String, Image> = BTreeMap::new();
     for row in rows.iter() {
-        let Some(image) = merged.get_mut(&row.key()) else {
-            merged.insert(row.key(), row.clone());
+        let Some(image) = merged.get_mut(&*row.key()) else {
+            merged.insert(row.key().into_owned(), row.clone());
             continue;
         };
         add(&mut image.repo_tags, &row.repo_tags);
@@ -85,7 +86,7 @@ fn uses(
     );
     images
         .iter()
-        .map(|image| (image.key(), named.matches(image)))
+        .map(|image| (image.key().into_owned(), named.matches(image)))
         .collect()
 }
 

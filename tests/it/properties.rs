@@ -164,7 +164,7 @@ proptest! {
         let mut judged: Vec<_> = removals.chain(kept).collect();
         let containers = node.snapshot.containers.iter().map(|it| (Target::Containers, it.id.to_string()));
         let sandboxes = node.snapshot.sandboxes.iter().map(|it| (Target::Sandboxes, it.id.to_string()));
-        let images = images_of(&node.snapshot).iter().map(|it| (Target::Images, it.key()));
+        let images = images_of(&node.snapshot).iter().map(|it| (Target::Images, it.key().into_owned()));
         let mut all: Vec<_> = containers.chain(sandboxes).chain(images).collect();
         judged.sort();
         all.sort();

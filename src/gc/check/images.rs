@@ -1,5 +1,6 @@
 //! Conditions for removing an image.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::model::{Coverage, Image, ImageNames, ImageStore, Images, RemoveReason
 #[derive(Default)]
 pub(super) struct Index<'a> {
     store: Option<&'a ImageStore>,
-    by_key: BTreeMap<String, &'a Image>,
+    by_key: BTreeMap<Cow<'a, str>, &'a Image>,
     by_id: BTreeMap<&'a str, Vec<&'a Image>>,
     /// Names used by the remaining containers, and the digests in them.
     used: BTreeSet<&'a str>,
@@ -92,7 +93,7 @@ pub(super) fn rule(node: &Node<'_>, index: &Index<'_>, removal: &Removal) -> Opt
 }
 
 fn first_seen(node: &Node<'_>, store: &ImageStore, image: &Image) -> Timestamp {
-    let age = store.ages.get(&image.key());
+    let age = store.ages.get(&*image.key());
     age.map_or(node.snapshot.taken_at, |age| age.first_seen)
 }
 
@@ -147,7 +148,7 @@ fn need_rule(
     if names.any(|name| policy.images.keep.iter().any(|it| it.matches(name))) {
         return Some("matches policy.images.keep");
     }
-    let last_used = store.ages.get(&image.key()).and_then(|age| age.last_used);
+    let last_used = store.ages.get(&*image.key()).and_then(|age| age.last_used);
     if last_used.is_some_and(|at| at > node.snapshot.taken_at) {
         return Some("was used later than the node was looked at");
     }

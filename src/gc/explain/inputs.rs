@@ -122,7 +122,7 @@ impl Facts<'_> {
         let Images::Known(store) = &self.snapshot.images else {
             return String::new();
         };
-        let age = store.ages.get(&image.key());
+        let age = store.ages.get(&*image.key());
         let first_seen = age.map_or(self.snapshot.taken_at, |age| age.first_seen);
         let used = age.and_then(|age| age.last_used).map_or_else(
             || "never used".to_owned(),

@@ -82,7 +82,7 @@ proptest! {
         let plan = plan_of(&node);
         let theirs = kubelets(&node, &plan, Gain::Nothing);
         for (image, reason) in removed(&plan, &node.snapshot) {
-            prop_assert!(theirs.contains(&image.key()), "{image:?} {reason:?}");
+            prop_assert!(theirs.contains(&*image.key()), "{image:?} {reason:?}");
         }
     }
 
@@ -199,7 +199,7 @@ fn known(snapshot: &Snapshot) -> &ImageStore {
 }
 
 fn age(snapshot: &Snapshot, image: &Image) -> ImageAge {
-    let age = known(snapshot).ages.get(&image.key()).copied();
+    let age = known(snapshot).ages.get(&*image.key()).copied();
     age.unwrap_or(ImageAge {
         first_seen: snapshot.taken_at,
         last_used: None,
@@ -276,9 +276,9 @@ pub(super) fn remove(snapshot: &mut Snapshot, plan: &Plan) {
     let going = store
         .rows
         .iter()
-        .filter(|image| gone.contains(&image.key()));
+        .filter(|image| gone.contains(&*image.key()));
     let freed: u64 = going.map(|image| image.size_bytes).sum();
-    store.rows.retain(|image| !gone.contains(&image.key()));
+    store.rows.retain(|image| !gone.contains(&*image.key()));
     store.ages.retain(|key, _| !gone.contains(key));
     let Some(usage) = &mut store.filesystem else {
         return;
@@ -315,7 +315,7 @@ fn kubelets(node: &Node, plan: &Plan, gain: Gain) -> BTreeSet<String> {
         .map(|kept| (kept.subject.id.as_str(), kept.reason))
         .collect();
     let care = |image: &Image| {
-        let reason = kept.get(image.key().as_str());
+        let reason = kept.get(&*image.key());
         // Old but too young: another record of the id is young, or the clock stepped.
         let is_old = || {
             let first_seen = age(snapshot, image).first_seen;

@@ -143,7 +143,7 @@ fn add_image(
         (*draw % 20 != 19).then_some(age)
     };
     if let Some(age) = age {
-        store.ages.insert(image.key(), age);
+        store.ages.insert(image.key().into_owned(), age);
     }
     store.rows.push(image);
 }

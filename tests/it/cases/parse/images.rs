@@ -79,7 +79,7 @@ impl Case {
                 (word, _) => return Err(unknown(word)),
             }
         }
-        let key = image.key();
+        let key = image.key().into_owned();
         self.expect(line, Target::Images, &key, expectation)?;
         let store = self.store()?;
         match (first_seen, last_used) {
