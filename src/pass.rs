@@ -95,7 +95,7 @@ impl Default for DiskThreads {
     fn default() -> Self {
         Self {
             logs: BlockingPool::new(LOG_CALLS_MAX),
-            evidence: BlockingPool::named("evidence", LOG_CALLS_MAX),
+            evidence: BlockingPool::new(LOG_CALLS_MAX),
             pressure: BlockingPool::new(1),
         }
     }

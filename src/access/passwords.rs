@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use ring::hmac;
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 
 use super::digest::{Digest, NoRandomness, digest, random_key};
-use crate::system::blocking::alone;
 pub use hash::{BcryptHash, COST_MAX};
 use recent::RecentDigests;
 
@@ -142,7 +142,7 @@ impl Passwords {
             return verdict;
         }
         let (shared, password) = (Arc::clone(&self.0), password.to_vec());
-        let computing = alone("password", move || {
+        let computing = spawn_blocking(move || {
             let verdict = shared.compute(&question, &password);
             // Held to here even if the client has left.
             drop(turn);

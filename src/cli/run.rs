@@ -14,7 +14,7 @@ use super::{
 use crate::config::{Config, Overrides};
 use crate::model::escape;
 use crate::state::Owner;
-use crate::system::blocking::BlockingPool;
+use crate::system::blocking::{self, BlockingPool};
 use crate::{app, config, http, state, telemetry};
 
 /// How long the program waits for the holder of the state directory.
@@ -33,9 +33,8 @@ const EXIT_INTERRUPTED: u8 = 130;
 pub fn run(cli: Cli) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        // For libraries that look names up there alone: a hung name server holds a thread for up to half a
-        // minute. All other work has threads of its own (`system/blocking`).
-        .max_blocking_threads(16)
+        .max_blocking_threads(blocking::THREADS_MAX)
+        .thread_keep_alive(blocking::THREAD_KEEP_ALIVE)
         .enable_all()
         .build()
     {

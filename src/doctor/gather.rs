@@ -39,8 +39,8 @@ pub struct Doctor {
 impl Default for Doctor {
     fn default() -> Self {
         Self {
-            disk: BlockingPool::named("doctor", 2),
-            files: BlockingPool::named("doctor", 1),
+            disk: BlockingPool::new(2),
+            files: BlockingPool::new(1),
         }
     }
 }

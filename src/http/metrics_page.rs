@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::shared::OfLook;
@@ -17,7 +18,6 @@ use crate::gc::plan::summarize;
 use crate::metrics::scrape::{self, Format, NodePart};
 use crate::model::Targets;
 use crate::snapshot::Look;
-use crate::system::blocking::alone;
 use crate::system::memory;
 
 pub(super) async fn get(
@@ -81,7 +81,7 @@ async fn render(
         // Half a page must not pass for a whole one: this text fails the scrape.
         page.unwrap_or_else(|_| "the page could not be written\n".to_owned())
     };
-    alone("page", work).await.unwrap_or_else(|error| {
+    spawn_blocking(work).await.unwrap_or_else(|error| {
         tracing::error!(%error, "the metrics page could not be rendered; this is a bug in crisweep");
         String::new()
     })

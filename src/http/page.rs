@@ -71,7 +71,7 @@ pub(super) async fn get(
         headers: &headers,
     };
     let view = View::gather(&service, asked, reader).await?;
-    // On a thread of its own: 20,000 objects are sorted and written.
+    // Beside the requests: 20,000 objects are sorted and written.
     let page = service.heavy(move |_| page(&view)).await?;
     Ok((security(), page).into_response())
 }

@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::shared::OfLook;
@@ -21,7 +22,6 @@ use crate::metrics::Metrics;
 use crate::model::{PodSandboxId, Snapshot, Target};
 use crate::pass::quarantine::Quarantine;
 use crate::snapshot::{Look, NoSnapshot, Observer};
-use crate::system::blocking::alone;
 use crate::system::manager::Manager;
 use crate::system::memory;
 use crate::telemetry::LineLimit;
@@ -140,7 +140,7 @@ impl Service {
         }
     }
 
-    /// Runs work over the whole node (planning, rendering) on a thread of its own, a few at a time.
+    /// Runs work over the whole node (planning, rendering) on a thread for that, a few at a time.
     pub(super) async fn heavy<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
@@ -156,7 +156,7 @@ impl Service {
     }
 }
 
-/// Runs work on a thread of its own within a limit. The permit moves with the work, which goes on after the
+/// Runs work beside the requests within a limit. The permit moves with the work, which goes on after the
 /// client hangs up.
 async fn bounded<T: Send + 'static>(
     bound: &Arc<Semaphore>,
@@ -168,7 +168,7 @@ async fn bounded<T: Send + 'static>(
         let _until_done = permit;
         work()
     };
-    let done = alone("plan", work).await;
+    let done = spawn_blocking(work).await;
     done.map_err(|error| error.to_string())
 }
 

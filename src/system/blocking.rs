@@ -1,22 +1,27 @@
-//! Runs calls that a disk may block for ever on threads of its own: a hung file system costs a bounded number
-//! of threads and a bounded wait, and no other work waits for it.
+//! Runs calls that a disk or a name server may block for ever on tokio's threads for such calls: one that hangs costs a
+//! bounded number of threads and a bounded wait, and no other work waits for it.
 //!
-//! Does not use `spawn_blocking`: a few hung calls would take all of its threads, and those of libraries that look
-//! names up there do. All reads of the running service go through here; writes have one thread (`state/writer`).
-//! Work that only computes gets a thread for itself ([`alone`]), so that it waits for no hung call.
+//! All reads of the running service go through here; writes have one thread (`state/writer`). Each kind of call is
+//! bounded, and all kinds together are far from [`THREADS_MAX`]: what hangs takes no thread from other work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
+
+/// More threads than all that is bounded here may take at once: some 100 of the service, most of them for token reviews.
+pub const THREADS_MAX: usize = 512;
+
+/// How long a thread waits for its next call. A scrape finds those of the scrape before, and needs no new one where
+/// the system allows no more.
+pub const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(120);
 
 /// Threads for one kind of call. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct BlockingPool {
-    /// The threads' name.
-    name: &'static str,
     calls_max: usize,
     /// A hung call keeps its permit, so at most this many threads are lost.
     permits: Arc<Semaphore>,
@@ -33,7 +38,7 @@ pub enum NoAnswer {
     /// Earlier calls took too long and have not ended; this one was not started.
     #[error("the file system still hangs since an earlier call")]
     Hangs,
-    /// The call panicked, or no thread could be started.
+    /// The call panicked.
     #[error("a thread for the file system failed")]
     Failed,
 }
@@ -41,13 +46,7 @@ pub enum NoAnswer {
 impl BlockingPool {
     /// Allows `calls_max` calls at a time, which is also the number of threads that may be lost.
     pub fn new(calls_max: usize) -> Self {
-        Self::named("disk", calls_max)
-    }
-
-    /// The same for another kind of call than one to a file system; `name` is the threads'.
-    pub fn named(name: &'static str, calls_max: usize) -> Self {
         Self {
-            name,
             calls_max,
             permits: Arc::new(Semaphore::new(calls_max)),
             waiting: Arc::default(),
@@ -72,16 +71,12 @@ impl BlockingPool {
         let late = |_elapsed| NoAnswer::Timeout(at_most);
         let permit = Arc::clone(&self.permits).acquire_owned();
         let permit = timeout_at(until, permit).await.map_err(late)?;
-        let (answer, arrival) = oneshot::channel();
-        let thread = std::thread::Builder::new().name(self.name.to_owned());
-        let thread = thread.spawn(move || {
+        let call = spawn_blocking(move || {
             let result = work();
             drop(permit);
-            // The caller may have given up.
-            drop(answer.send(result));
+            result
         });
-        thread.map_err(|_error| NoAnswer::Failed)?;
-        let arrived = timeout_at(until, arrival).await.map_err(late)?;
+        let arrived = timeout_at(until, call).await.map_err(late)?;
         arrived.map_err(|_panicked| NoAnswer::Failed)
     }
 
@@ -90,28 +85,6 @@ impl BlockingPool {
         let under_way = self.calls_max - self.permits.available_permits();
         under_way.saturating_sub(self.waiting.load(Ordering::Acquire))
     }
-}
-
-/// The work panicked, or no thread could be started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a thread panicked or could not be started")]
-pub struct ThreadFailed;
-
-/// Runs work that ends by itself on a thread of its own, and waits for its end. The caller bounds how many run at a
-/// time; the work goes on when the caller leaves.
-///
-/// # Errors
-/// If the work panicked, or no thread could be started.
-pub async fn alone<T: Send + 'static>(
-    name: &'static str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ThreadFailed> {
-    let (answer, arrival) = oneshot::channel();
-    let thread = std::thread::Builder::new().name(name.to_owned());
-    // The caller may have given up.
-    let thread = thread.spawn(move || drop(answer.send(work())));
-    thread.map_err(|_error| ThreadFailed)?;
-    arrival.await.map_err(|_panicked| ThreadFailed)
 }
 
 /// Counts a waiting caller while it lives.
@@ -187,24 +160,6 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(pool.run(LONG, || 7).await, Ok(7));
-    }
-
-    #[test]
-    fn work_goes_on_while_all_threads_of_tokio_hang() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .max_blocking_threads(1)
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let (end, may_end) = channel::<()>();
-            let hangs = tokio::task::spawn_blocking(move || may_end.recv().is_ok());
-            assert_eq!(alone("page", || 7).await, Ok(7));
-            let panics = alone("page", || assert!(std::hint::black_box(false)));
-            assert_eq!(panics.await, Err(ThreadFailed));
-            assert!(!hangs.is_finished());
-            drop(end);
-            assert!(!hangs.await.unwrap());
-        });
     }
 
     #[tokio::test]
