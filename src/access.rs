@@ -238,7 +238,7 @@ impl Access {
     }
 
     /// A browser asks people for a user and a password only: a token of a file is the password of the user `token`.
-    async fn token_as_password(&self, encoded: &str) -> Option<tokens::Found> {
+    async fn token_as_password(&self, encoded: &str) -> Option<tokens::TokenMatch> {
         if self.tokens.files().is_empty() {
             return None;
         }

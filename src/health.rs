@@ -17,7 +17,7 @@ pub const LINE_MAX: usize = 80;
 
 /// What is known of the node; `None` where it could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Facts {
+pub struct HealthFacts {
     /// Whether the runtime answers.
     pub runtime: Runtime,
     /// Exited containers.
@@ -89,7 +89,7 @@ impl Finding {
     }
 }
 
-impl Facts {
+impl HealthFacts {
     /// Returns what a look knows. `is_new`: the runtime answered it just now.
     pub fn of(look: &Look, is_new: bool, source: SourceState) -> Self {
         let is_young = is_new || look.started.elapsed() <= LOOK_AGE_MAX;
@@ -240,7 +240,7 @@ pub struct Verdict {
     asked: Option<&'static str>,
     /// What to say where nothing is wrong.
     well: String,
-    facts: Option<Facts>,
+    facts: Option<HealthFacts>,
 }
 
 impl Verdict {

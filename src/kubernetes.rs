@@ -18,7 +18,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Method, StatusCode, Url};
 
 use crate::outgoing::tls::Identity;
-use crate::outgoing::{self, Answer, ClientCache, ClientParts, TlsConfig};
+use crate::outgoing::{self, ClientCache, ClientParts, HttpResponse, TlsConfig};
 use crate::system::blocking::BlockingPool;
 pub use error::Error;
 use exec::{Credential, Plugin, PluginCommand};
@@ -80,7 +80,7 @@ impl ApiClient {
     ///
     /// # Errors
     /// If there is no answer, or it is too large.
-    pub async fn get(&self, path: &str) -> Result<Answer, Error> {
+    pub async fn get(&self, path: &str) -> Result<HttpResponse, Error> {
         self.send(Method::GET, path, Vec::new()).await
     }
 
@@ -88,7 +88,12 @@ impl ApiClient {
     ///
     /// # Errors
     /// If there is no answer, or it is too large.
-    pub async fn send(&self, method: Method, path: &str, json: Vec<u8>) -> Result<Answer, Error> {
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        json: Vec<u8>,
+    ) -> Result<HttpResponse, Error> {
         let (answer, credential) = self.ask(&method, path, json.clone()).await?;
         if answer.status != StatusCode::UNAUTHORIZED {
             return Ok(answer);
@@ -110,7 +115,7 @@ impl ApiClient {
         method: &Method,
         path: &str,
         json: Vec<u8>,
-    ) -> Result<(Answer, Option<Arc<Credential>>), Error> {
+    ) -> Result<(HttpResponse, Option<Arc<Credential>>), Error> {
         let place = self.server.place(&self.disk).await?;
         let credential = match &place.plugin {
             Some(command) => Some(self.plugin.credential(command).await?),

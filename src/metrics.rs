@@ -32,11 +32,11 @@ use table::Labels as _;
 /// The service's own counters. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    inner: Arc<Inner>,
+    inner: Arc<MetricsInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct MetricsInner {
     registry: Registry,
     series: Series,
 }
@@ -49,7 +49,7 @@ impl Metrics {
         register_infos(&mut registry, node);
         series.clone().register(&mut registry);
         Self {
-            inner: Arc::new(Inner { registry, series }),
+            inner: Arc::new(MetricsInner { registry, series }),
         }
     }
 

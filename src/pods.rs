@@ -135,7 +135,7 @@ pub enum Source {
 
 /// A source's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct PodsAnswer {
     /// The pods, or why they are unknown.
     pub pods: Pods,
     /// The list of a good answer that is not believed yet (`PodsUnknown::Settling`).
@@ -150,7 +150,7 @@ pub struct Answer {
     pub is_repeated: bool,
 }
 
-impl Answer {
+impl PodsAnswer {
     /// Returns the list of a good answer, believed or not.
     pub fn list(&self) -> Option<&PodList> {
         match &self.pods {
@@ -187,7 +187,7 @@ pub struct PodSource {
 struct QuorumAnswer {
     asked: Instant,
     looked_at: Timestamp,
-    answer: Answer,
+    answer: PodsAnswer,
 }
 
 impl PodSource {
@@ -245,7 +245,7 @@ impl PodSource {
         looked_at: Timestamp,
         freshness: Freshness,
         fits: impl FnOnce(&PodList) -> bool,
-    ) -> Answer {
+    ) -> PodsAnswer {
         let chosen = self.take_what_is_there().await;
         if chosen.is_ok()
             && let Some(answer) = self.answered_before(freshness, fits)
@@ -260,7 +260,7 @@ impl PodSource {
         let at = Instant::now();
         let is_good = matches!(answer, Some(Ok(_)));
         let (pods, unsettled) = self.believe(answer, at);
-        let answer = Answer {
+        let answer = PodsAnswer {
             pods,
             unsettled,
             origin: self.origin.clone(),
@@ -284,14 +284,14 @@ impl PodSource {
         &self,
         freshness: Freshness,
         fits: impl FnOnce(&PodList) -> bool,
-    ) -> Option<Answer> {
+    ) -> Option<PodsAnswer> {
         let (Freshness::Quorum { since }, Peer::ApiServer { .. }) = (freshness, &self.peer) else {
             return None;
         };
         let earlier = self.quorum.as_ref()?;
         let is_young = earlier.asked >= since && earlier.asked.elapsed() < QUORUM_EVERY;
         match &earlier.answer.pods {
-            Pods::Known(list) if is_young && fits(list) => Some(Answer {
+            Pods::Known(list) if is_young && fits(list) => Some(PodsAnswer {
                 pods: Pods::Known(PodList {
                     as_of: Some(earlier.looked_at),
                     ..list.clone()

@@ -49,7 +49,7 @@ pub use filesystems::measure_filesystems;
 use logs::Scanner;
 pub use look::{Filesystems, Look, NoSnapshot};
 use outage::Outages;
-use pod_history::{Found, PodHistories};
+use pod_history::{NodeLists, PodHistories};
 use sandbox_images::SandboxImages;
 use single_flight::{Flight, FlightGuard, UnderWay, arrival};
 use statuses::Statuses;
@@ -80,11 +80,11 @@ pub type Part<T> = Result<T, runtime::Error>;
 /// Takes looks and shares them. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct Observer {
-    inner: Arc<Inner>,
+    inner: Arc<ObserverInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ObserverInner {
     /// The settings that the client was made by, and the client.
     client: Mutex<(runtime::Config, runtime::Client)>,
     config: watch::Receiver<Arc<Config>>,
@@ -110,7 +110,7 @@ struct Memory {
     outages: Outages,
     statuses: Statuses,
     sandbox_images: SandboxImages,
-    logs: logs::Known,
+    logs: logs::LogHistory,
 }
 
 impl Observer {
@@ -125,7 +125,7 @@ impl Observer {
             outages: Outages::default(),
             statuses: Statuses::default(),
             sandbox_images: SandboxImages::default(),
-            logs: logs::Known::default(),
+            logs: logs::LogHistory::default(),
         });
         let ages = Mutex::new(AgeBook::new(Ages::default(), Journal::none()));
         let statvfs = Statvfs::new(host_root.clone());
@@ -134,7 +134,7 @@ impl Observer {
         }
         let flight = Mutex::default();
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(ObserverInner {
                 client: Mutex::new((now.runtime.clone(), client)),
                 config,
                 host_root,
@@ -311,7 +311,7 @@ impl Observer {
     }
 }
 
-impl Inner {
+impl ObserverInner {
     /// Returns the log roots, if looks read them.
     fn log_roots(&self) -> Option<Roots> {
         let config = self.config.borrow();
@@ -328,7 +328,7 @@ impl Inner {
 }
 
 async fn look(
-    inner: &Inner,
+    inner: &ObserverInner,
     status_budget: Duration,
     freshness: Freshness,
     lists_read: watch::Sender<bool>,
@@ -369,7 +369,7 @@ async fn look(
         Err(error) => Err(error.clone()),
     };
     // After the runtime: a pod born in between must not look deleted.
-    let found = Found::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
+    let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     let fits = |list: &_| found.lives_in(list);
     let answer = memory.pods.read(taken_at, freshness, fits);
     let answer = timed(&mut timings.pods, answer).await;
@@ -380,7 +380,7 @@ async fn look(
     let details = memory.details(client, &mut containers, &sandboxes, taken_at, terms);
     let details = timed(&mut timings.statuses, details).await;
     let store = inner.store(&images, &containers, &filesystems, &details, taken_at);
-    let found = Found::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
+    let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     memory.note(&found, &answer, &runtime, started);
     let (lists, of_logs) = ((&containers, &sandboxes), &mut memory.logs);
     let filling = of_logs.fill(client, &mut logs, lists, &answer.pods, taken_at);

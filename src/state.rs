@@ -46,4 +46,4 @@ pub use passes::{History, interrupt};
 pub use past::{Past, PastQuestion, RemovedOfPod, read_past};
 pub use snapshots::read_snapshot;
 pub use store::{past_failures, read_ages};
-pub use writer::Status;
+pub use writer::StateStatus;

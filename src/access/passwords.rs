@@ -71,18 +71,18 @@ pub enum PasswordVerdict {
 
 /// Checks passwords, and remembers results. Cloning shares.
 #[derive(Clone)]
-pub struct Passwords(Arc<Shared>);
+pub struct Passwords(Arc<PasswordsInner>);
 
-struct Shared {
+struct PasswordsInner {
     key: hmac::Key,
-    known: Mutex<Known>,
+    known: Mutex<KnownPasswords>,
     waiting: Mutex<BTreeMap<IpAddr, u32>>,
     /// One hash is computed at a time.
     turn: Arc<Semaphore>,
     rounds: AtomicU64,
 }
 
-struct Known {
+struct KnownPasswords {
     right: RecentDigests,
     wrong: RecentDigests,
 }
@@ -106,9 +106,9 @@ impl Passwords {
     /// # Errors
     /// If the system gives no random numbers.
     pub fn new() -> Result<Self, NoRandomness> {
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(PasswordsInner {
             key: random_key()?,
-            known: Mutex::new(Known {
+            known: Mutex::new(KnownPasswords {
                 right: RecentDigests::new(RIGHT_MAX),
                 wrong: RecentDigests::new(WRONG_MAX),
             }),
@@ -162,7 +162,7 @@ impl Passwords {
     }
 }
 
-impl Shared {
+impl PasswordsInner {
     fn question(&self, users: &BasicAuthUsers, user: &str, password: &[u8]) -> Question {
         let known = users.0.get(user);
         let hash = known.cloned().unwrap_or_else(|| self.decoy(users, user));
@@ -217,12 +217,12 @@ impl Shared {
 
 /// A place among those who wait, until it is dropped.
 struct Place<'a> {
-    shared: &'a Shared,
+    shared: &'a PasswordsInner,
     peer: IpAddr,
 }
 
 impl<'a> Place<'a> {
-    fn take(shared: &'a Shared, peer: IpAddr) -> Option<Self> {
+    fn take(shared: &'a PasswordsInner, peer: IpAddr) -> Option<Self> {
         let mut waiting = shared.waiting.lock();
         let own = waiting.get(&peer).copied().unwrap_or(0);
         if own >= WAITING_MAX_PER_PEER || waiting.values().sum::<u32>() >= WAITING_MAX {

@@ -82,7 +82,7 @@ struct Token {
 
 /// Whose token a client showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct TokenMatch {
     pub(super) scope: Scope,
     /// The file's name without its directory.
     pub(super) name: String,
@@ -137,7 +137,7 @@ impl Tokens {
     }
 
     /// Returns whose token this is; `None` if it is in no file.
-    pub(super) async fn find(&self, token: &[u8]) -> Option<Found> {
+    pub(super) async fn find(&self, token: &[u8]) -> Option<TokenMatch> {
         if self.files.is_empty() || token.len() > TOKEN_MAX_BYTES {
             return None;
         }
@@ -149,13 +149,13 @@ impl Tokens {
         self.look_up(token)
     }
 
-    fn look_up(&self, token: &[u8]) -> Option<Found> {
+    fn look_up(&self, token: &[u8]) -> Option<TokenMatch> {
         let in_force = Arc::clone(&self.in_force.read());
         // Compares with each, so that the time does not tell the place of the one that fits.
         let fits = |it: &&Token| hmac::verify(&self.key, token, it.digest.as_ref()).is_ok();
         let fitting: Vec<&Token> = in_force.tokens.iter().filter(fits).collect();
         let found = fitting.first()?;
-        Some(Found {
+        Some(TokenMatch {
             scope: found.scope,
             name: name(&found.file),
         })
@@ -316,9 +316,9 @@ mod tests {
         tokio::time::resume();
     }
 
-    fn found(scope: Scope, name: &str) -> Found {
+    fn found(scope: Scope, name: &str) -> TokenMatch {
         let name = name.to_owned();
-        Found { scope, name }
+        TokenMatch { scope, name }
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use super::command::args::whole;
 use crate::app;
 use crate::cli::service::{Question, RemoteArgs, Silence, Site};
 use crate::config::{Overrides, Thresholds};
-use crate::health::{Facts, Finding, Runtime, Verdict};
+use crate::health::{Finding, HealthFacts, Runtime, Verdict};
 use crate::model::setting::parse_duration;
 use crate::system::blocking::BlockingPool;
 
@@ -226,9 +226,9 @@ async fn without_service(site: Site, marks: &Thresholds, by: Instant, silence: S
                 "the runtime cannot be asked; crisweep status says more"
             );
             asked = asked.trim_start_matches("runtime; ");
-            Facts {
+            HealthFacts {
                 runtime: Runtime::Missing,
-                ..Facts::default()
+                ..HealthFacts::default()
             }
         }
     };

@@ -66,12 +66,12 @@ pub(super) struct Failure {
 }
 
 /// A service that said that it is healthy.
-pub(super) struct Found<'a> {
+pub(super) struct HealthyService<'a> {
     way: &'a Way,
     client: Client,
 }
 
-impl Found<'_> {
+impl HealthyService<'_> {
     /// Returns a request to a path of it.
     pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.client.request(method, self.way.url(path))
@@ -229,7 +229,7 @@ impl Question {
     /// Asks a service for a path; returns its answer, whatever the status.
     pub(super) async fn get(
         &self,
-        found: &Found<'_>,
+        found: &HealthyService<'_>,
         path: &str,
     ) -> Result<(StatusCode, Vec<u8>), Failure> {
         let request = found.request(Method::GET, path);
@@ -237,13 +237,13 @@ impl Question {
     }
 
     /// Finds the first address where a healthy service answers.
-    pub(super) async fn reach(&self) -> Result<Found<'_>, Failure> {
+    pub(super) async fn reach(&self) -> Result<HealthyService<'_>, Failure> {
         let mut failed: Option<Failure> = None;
         for way in &self.ways {
             let Ok(client) = way.client() else {
                 continue;
             };
-            let found = Found { way, client };
+            let found = HealthyService { way, client };
             let by = self.by.min(Instant::now() + self.patience);
             let request = found.request(Method::GET, "/-/healthy");
             let silent = match answer(request, way, by, self.answer_max_bytes).await {

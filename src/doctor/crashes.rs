@@ -8,7 +8,7 @@ use serde_json::json;
 use super::litter::is_plain;
 use super::owners::{Owner, Owners};
 use super::report::many;
-use super::{End, FINDINGS_MAX, Facts, Finding, Severity};
+use super::{DoctorFacts, End, FINDINGS_MAX, Finding, Severity};
 use crate::model::{
     Container, ContainerId, ContainerState, Evidence, PodRef, PodUid, Text, ending, short_duration,
 };
@@ -42,7 +42,7 @@ impl Name<'_> {
     }
 
     /// Says whether the newest record is young: an old loop that runs now is over.
-    fn moves(&self, facts: &Facts) -> bool {
+    fn moves(&self, facts: &DoctorFacts) -> bool {
         self.rows.first().is_some_and(|row| {
             let exit = row
                 .finished_at
@@ -56,7 +56,7 @@ impl Name<'_> {
 }
 
 /// Returns the names that may be in a loop, those with the most attempts first.
-fn names(facts: &Facts) -> Vec<Name<'_>> {
+fn names(facts: &DoctorFacts) -> Vec<Name<'_>> {
     let mut by_name: BTreeMap<(&PodUid, &Text), Name<'_>> = BTreeMap::new();
     for row in &facts.containers {
         let Some(pod) = row.pod.as_deref() else {
@@ -82,7 +82,7 @@ fn names(facts: &Facts) -> Vec<Name<'_>> {
 }
 
 /// Returns the names whose kept evidence tells more, and the containers whose status does.
-pub(super) fn wanted(facts: &Facts) -> (Vec<(String, String)>, Vec<ContainerId>) {
+pub(super) fn wanted(facts: &DoctorFacts) -> (Vec<(String, String)>, Vec<ContainerId>) {
     let names = names(facts);
     let of = |name: &Name<'_>| (name.pod.uid.to_string(), name.container.to_string());
     let dead = names.iter().flat_map(|name| {
@@ -103,12 +103,12 @@ struct Ended {
     created_at: Timestamp,
     finished_at: Option<Timestamp>,
     /// Its evidence.
-    kept: Option<Kept>,
+    kept: Option<AttemptEvidence>,
 }
 
 /// What is kept of one attempt.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct AttemptEvidence {
     number: u64,
     /// Its log's end is kept, and not empty.
     has_log: bool,
@@ -127,7 +127,7 @@ struct Loop<'a> {
 }
 
 impl<'a> Loop<'a> {
-    fn of(facts: &Facts, name: &Name<'a>) -> Option<Self> {
+    fn of(facts: &DoctorFacts, name: &Name<'a>) -> Option<Self> {
         let ends = ends(facts, name);
         let known = name.rows.iter().map(|row| (row.attempt, row.created_at));
         let known: Vec<(u32, Timestamp)> = known
@@ -188,7 +188,7 @@ impl<'a> Loop<'a> {
     }
 }
 
-fn ends(facts: &Facts, name: &Name<'_>) -> Vec<Ended> {
+fn ends(facts: &DoctorFacts, name: &Name<'_>) -> Vec<Ended> {
     let mut ends: BTreeMap<u32, Ended> = BTreeMap::new();
     let of_pod = |it: &&Evidence| {
         let uid = it.pod.as_ref().map(|pod| pod.uid.as_str());
@@ -204,7 +204,7 @@ fn ends(facts: &Facts, name: &Name<'_>) -> Vec<Ended> {
             end,
             created_at: it.created_at,
             finished_at: it.finished_at,
-            kept: Some(Kept {
+            kept: Some(AttemptEvidence {
                 number: it.number,
                 has_log: it.log.bytes > 0,
             }),
@@ -231,7 +231,7 @@ fn ends(facts: &Facts, name: &Name<'_>) -> Vec<Ended> {
 }
 
 /// The loops, one finding for each owner and container name.
-pub(super) fn findings(facts: &Facts, owners: &Owners<'_>) -> Vec<Finding> {
+pub(super) fn findings(facts: &DoctorFacts, owners: &Owners<'_>) -> Vec<Finding> {
     let mut groups: BTreeMap<(&Text, Owner, &Text), Vec<Loop<'_>>> = BTreeMap::new();
     for found in names(facts)
         .into_iter()
@@ -270,7 +270,12 @@ pub(super) fn findings(facts: &Facts, owners: &Owners<'_>) -> Vec<Finding> {
     findings
 }
 
-fn finding(facts: &Facts, namespace: &str, owner: &Owner, loops: &[Loop<'_>]) -> Option<Finding> {
+fn finding(
+    facts: &DoctorFacts,
+    namespace: &str,
+    owner: &Owner,
+    loops: &[Loop<'_>],
+) -> Option<Finding> {
     let worst = loops.first()?;
     let restarts: u64 = loops.iter().map(|it| u64::from(it.restarts_24h)).sum();
     let streak = worst.streak();

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::litter::is_plain;
 use super::owners::{Owner, Owners};
 use super::report::many;
-use super::{Facts, Finding, ROWS_MAX, Severity};
+use super::{DoctorFacts, Finding, ROWS_MAX, Severity};
 use crate::model::{PodRef, PodSourceKind, PodUid, Pods, short_size};
 
 /// Finished pods from which on they are worth a change.
@@ -25,7 +25,7 @@ struct Left {
 }
 
 /// Counts the finished pods and what they cost on this node.
-pub(super) fn finding(facts: &Facts, owners: &Owners<'_>) -> Option<Finding> {
+pub(super) fn finding(facts: &DoctorFacts, owners: &Owners<'_>) -> Option<Finding> {
     let Pods::Known(list) = &facts.pods else {
         return None;
     };
@@ -87,7 +87,11 @@ pub(super) fn finding(facts: &Facts, owners: &Owners<'_>) -> Option<Finding> {
     build(facts, finished.len() as u64, groups)
 }
 
-fn build(facts: &Facts, finished: u64, groups: BTreeMap<(String, Owner), Left>) -> Option<Finding> {
+fn build(
+    facts: &DoctorFacts,
+    finished: u64,
+    groups: BTreeMap<(String, Owner), Left>,
+) -> Option<Finding> {
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, left)| std::cmp::Reverse((left.bytes, left.pods.len())));
     let ((namespace, owner), first) = groups.first()?;
@@ -154,7 +158,7 @@ fn look(namespace: &str, owner: &Owner) -> String {
     }
 }
 
-fn change(facts: &Facts, namespace: &str, owner: &Owner, look: &str) -> String {
+fn change(facts: &DoctorFacts, namespace: &str, owner: &Owner, look: &str) -> String {
     match owner.kind.as_str() {
         "CronJob" | "Job" => {
             let change = super::litter::change(owner, namespace, &facts.config.node.name);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::kubelet::{self, Configz, KubeletSettings};
-use super::{End, Facts, Latency, crashes};
+use super::{DoctorFacts, End, Latency, crashes};
 use crate::config::Config;
 use crate::model::ContainerId;
 use crate::pods;
@@ -47,8 +47,8 @@ impl Default for Doctor {
 
 impl Doctor {
     /// Gathers what there is to know beside a look.
-    pub async fn facts(&self, look: &Look, config: Arc<Config>, client: &Client) -> Facts {
-        let mut facts = Facts::of(look, Arc::clone(&config));
+    pub async fn facts(&self, look: &Look, config: Arc<Config>, client: &Client) -> DoctorFacts {
+        let mut facts = DoctorFacts::of(look, Arc::clone(&config));
         let (names, ids) = crashes::wanted(&facts);
         let question = PastQuestion {
             now: look.taken_at,
@@ -90,7 +90,7 @@ impl Doctor {
 }
 
 /// The containers to ask: the wanted ones, then dead ones in the order of the list.
-fn sample(facts: &Facts, mut ids: Vec<ContainerId>) -> Vec<ContainerId> {
+fn sample(facts: &DoctorFacts, mut ids: Vec<ContainerId>) -> Vec<ContainerId> {
     ids.truncate(STATUSES_MAX);
     if ids.len() < SAMPLE {
         let more = SAMPLE - ids.len();

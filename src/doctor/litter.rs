@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::owners::{Owner, Owners};
 use super::report::{many, percent, share};
-use super::{Counts, Facts, Finding, Others, ROWS_MAX, Severity, Top, TopRow};
+use super::{Counts, DoctorFacts, Finding, Others, ROWS_MAX, Severity, Top, TopRow};
 use crate::model::{PodRef, PodUid, Target, short_size};
 
 /// Less litter than this is none to speak of.
@@ -26,7 +26,7 @@ pub(super) struct Litter {
 }
 
 impl Litter {
-    pub(super) fn of(facts: &Facts, owners: &Owners<'_>) -> Self {
+    pub(super) fn of(facts: &DoctorFacts, owners: &Owners<'_>) -> Self {
         let (container_bytes, sandbox_bytes) = facts.row_bytes();
         let mut sum = Sum::default();
         // Of a list that was read every group has a figure, also one that only the past knows.
@@ -104,7 +104,7 @@ impl Litter {
     }
 
     /// Names who leaves most.
-    pub(super) fn finding(&self, facts: &Facts) -> Option<Finding> {
+    pub(super) fn finding(&self, facts: &DoctorFacts) -> Option<Finding> {
         let total = self.total.objects();
         let ((namespace, owner), counts) = self.owners.first()?;
         let owner = owner.as_ref()?;
@@ -173,7 +173,7 @@ impl Sum {
     }
 }
 
-fn came(facts: &Facts, nothing: Counts, at: Timestamp) -> Counts {
+fn came(facts: &DoctorFacts, nothing: Counts, at: Timestamp) -> Counts {
     Counts {
         came_1h: u64::from(facts.is_within(at, 1)),
         came_24h: u64::from(facts.is_within(at, 24)),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Facts;
+use super::DoctorFacts;
 use crate::model::{ConfigSource, PodOwner, PodUid, Pods};
 
 /// The label that a Deployment puts on its pods: the end of the `ReplicaSet`'s name.
@@ -54,7 +54,7 @@ impl Owner {
 /// The owners of the node's pods.
 #[derive(Debug)]
 pub(super) struct Owners<'a> {
-    facts: &'a Facts,
+    facts: &'a DoctorFacts,
     /// Of each sandbox's pod: the Deployment's name by the `ReplicaSet`'s namespace and name.
     deployments: BTreeMap<(String, String), String>,
     /// The kubelet's source of each pod, by its sandbox.
@@ -62,7 +62,7 @@ pub(super) struct Owners<'a> {
 }
 
 impl<'a> Owners<'a> {
-    pub(super) fn of(facts: &'a Facts) -> Self {
+    pub(super) fn of(facts: &'a DoctorFacts) -> Self {
         let mut owners = Self {
             facts,
             deployments: BTreeMap::new(),

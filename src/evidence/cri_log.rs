@@ -109,7 +109,7 @@ pub fn output(log: &[u8], is_whole: bool) -> Vec<u8> {
 
 /// A line of output, its parts joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct LogEntry<'a> {
     /// When its first part was written, as the log says; empty if the line is of another format.
     pub time: &'a [u8],
     /// Who wrote it.
@@ -119,16 +119,16 @@ pub struct Entry<'a> {
 }
 
 /// Joins the parts of a log's lines; see [`output`].
-pub fn entries(log: &[u8], is_whole: bool) -> Vec<Entry<'_>> {
+pub fn entries(log: &[u8], is_whole: bool) -> Vec<LogEntry<'_>> {
     let mut entries = Vec::new();
-    let mut open: [Option<Entry<'_>>; 3] = Default::default();
+    let mut open: [Option<LogEntry<'_>>; 3] = Default::default();
     let bytes = |range: &Range<usize>| log.get(range.clone()).unwrap_or_default();
     let skipped = usize::from(!is_whole);
     for line in lines(log).into_iter().skip(skipped) {
         let Some(slot) = open.get_mut(line.stream as usize) else {
             continue;
         };
-        let entry = slot.get_or_insert_with(|| Entry {
+        let entry = slot.get_or_insert_with(|| LogEntry {
             time: line.time.as_ref().map(bytes).unwrap_or_default(),
             stream: line.stream,
             text: Vec::new(),

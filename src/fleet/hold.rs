@@ -67,7 +67,7 @@ pub struct HoldStatus {
 pub(super) struct Switch {
     /// The API server and the path of the `ConfigMap` there; `None`: there is no switch.
     place: Option<(Option<ApiServer>, String)>,
-    known: Option<Known>,
+    known: Option<KnownHold>,
     /// Why the latest answer says nothing.
     unclear: Option<String>,
     /// Why there was no answer to the latest question.
@@ -76,7 +76,7 @@ pub(super) struct Switch {
 
 /// The latest good answer.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownHold {
     held: Option<String>,
     read_at: Timestamp,
     at: Instant,
@@ -98,7 +98,7 @@ impl Switch {
         }
         let age = Duration::try_from(now.duration_since(hold.read_at)).unwrap_or_default();
         let at = Instant::now();
-        self.known = Some(Known {
+        self.known = Some(KnownHold {
             held: Some(hold.reason.clone()),
             read_at: hold.read_at,
             at: at.checked_sub(age).unwrap_or(at),
@@ -132,7 +132,7 @@ impl Switch {
         match (&self.known, &self.unclear) {
             // An answer that says nothing does not lift a hold.
             (
-                Some(Known {
+                Some(KnownHold {
                     held: Some(why), ..
                 }),
                 _,
@@ -154,7 +154,7 @@ impl Switch {
     fn note(&mut self, reading: &Reading, read_at: Timestamp, at: Instant) -> bool {
         let before = (self.unclear.clone(), self.away.is_some());
         let was_held = self.known.as_ref().map(|known| known.held.clone());
-        let good = |held| Some(Known { held, read_at, at });
+        let good = |held| Some(KnownHold { held, read_at, at });
         match reading {
             Reading::Free => self.known = good(None),
             Reading::Held(why) => self.known = good(Some(why.clone())),

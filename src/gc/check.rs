@@ -19,7 +19,7 @@ use super::{AgeFrom, Expected, Limit, Policy, Removal};
 use crate::model::{
     ContainerState, Coverage, PodRef, PodSandboxState, RemoveReason, Snapshot, Target,
 };
-use node::{ContainerRow, Facts, Found, Node, SandboxRow};
+use node::{ContainerRow, Node, PlannedRow, RowFacts, SandboxRow};
 
 /// A rule that a plan broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
         let id = removal.subject.id.as_str();
         let target = removal.subject.target;
         let broken = match (answer, target) {
-            (Some(Answer(broken)), _) => broken,
+            (Some(BrokenRule(broken)), _) => broken,
             _ if node.is_there(place) || !others.insert((target, id)) => Some("is planned twice"),
             (None, Target::Containers | Target::Sandboxes) => Some("is not on the node"),
             (None, Target::Logs) => logs::rule(&node, &logs, removal),
@@ -66,17 +66,17 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
 
 /// The rule that a removal breaks, if it breaks one.
 #[derive(Clone, Copy)]
-struct Answer(Option<&'static str>);
+struct BrokenRule(Option<&'static str>);
 
 /// Asks the rules about the first removal of each record; `None`: a removal is none. Goes through the records in their
 /// order, which is that of memory: in the order of the removals it takes a third more time.
-fn by_record(node: &Node<'_>, removals: &[Removal]) -> Vec<Option<Answer>> {
+fn by_record(node: &Node<'_>, removals: &[Removal]) -> Vec<Option<BrokenRule>> {
     let mut answers = vec![None; removals.len()];
     for (place, record) in node.planned() {
         if let (Some(removal), Some(answer)) = (removals.get(place), answers.get_mut(place)) {
-            *answer = Some(Answer(match record {
-                Found::Container(row) => container_rule(node, removal, row),
-                Found::Sandbox(row) => sandbox_rule(node, removal, row),
+            *answer = Some(BrokenRule(match record {
+                PlannedRow::Container(row) => container_rule(node, removal, row),
+                PlannedRow::Sandbox(row) => sandbox_rule(node, removal, row),
             }));
         }
     }
@@ -174,7 +174,7 @@ fn sandbox_rule(
 }
 
 /// Checks what the removal's reason claims about the pod.
-fn pod_rule(node: &Node<'_>, reason: RemoveReason, facts: &Facts) -> Option<&'static str> {
+fn pod_rule(node: &Node<'_>, reason: RemoveReason, facts: &RowFacts) -> Option<&'static str> {
     let (pod, superseded) = (node.pod(facts.pod), facts.superseded);
     match reason {
         RemoveReason::PodDeleted => {

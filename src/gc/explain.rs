@@ -15,17 +15,17 @@ mod words;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::facts::{Facts, short};
+use super::facts::{PlanFacts, short};
 use super::{Plan, PodKnowledge, Policy, Subject, Verdict};
 use crate::model::{PodSourceKind, Snapshot, Target};
-pub use answer::{Answer, ObjectAnswer, PodAnswer};
+pub use answer::{ExplainAnswer, ObjectAnswer, PodAnswer};
 pub use find::{NotFound, PREFIX_MIN};
 use words::said;
 pub use words::{keep_text, kept_text, remove_text};
 
 /// Explains the objects of one plan.
 pub struct Explainer<'a> {
-    facts: Facts<'a>,
+    facts: PlanFacts<'a>,
     plan: &'a Plan,
     source: PodSourceKind,
 }
@@ -169,7 +169,7 @@ impl<'a> Explainer<'a> {
         source: PodSourceKind,
     ) -> Self {
         Self {
-            facts: Facts::of(snapshot, policy, plan),
+            facts: PlanFacts::of(snapshot, policy, plan),
             plan,
             source,
         }

@@ -16,7 +16,7 @@ use crate::model::{
 };
 
 /// The snapshot behind a plan, by what its objects are found by.
-pub(super) struct Facts<'a> {
+pub(super) struct PlanFacts<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) policy: &'a Policy,
     pub(super) knowledge: Knowledge<'a>,
@@ -36,7 +36,7 @@ pub(super) struct Facts<'a> {
     users: BTreeMap<&'a ContainerImage, (ImageMatcher, Vec<&'a Container>)>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> PlanFacts<'a> {
     /// Takes `plan`, which was made from this snapshot under this policy.
     pub(super) fn of(snapshot: &'a Snapshot, policy: &'a Policy, plan: &Plan) -> Self {
         let knowledge = Knowledge::of(snapshot, policy);

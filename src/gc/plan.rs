@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::facts::Facts;
+use super::facts::PlanFacts;
 use super::index::{Newest, Places};
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
@@ -364,7 +364,7 @@ impl Plan {
     /// Adds the facts behind each verdict; the plan was made from this snapshot. For people: passes and
     /// scrapes do not need them.
     pub fn add_details(&mut self, snapshot: &Snapshot, policy: &Policy) {
-        let facts = Facts::of(snapshot, policy, self);
+        let facts = PlanFacts::of(snapshot, policy, self);
         for removal in &mut self.removals {
             let verdict = Verdict::Remove(removal.reason);
             removal.detail = facts.detail(&removal.subject, verdict).into();

@@ -42,7 +42,7 @@ pub(super) struct Webhook {
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Alert"))]
 struct Received {
     #[serde(deserialize_with = "status")]
-    status: Status,
+    status: WebhookStatus,
     labels: BTreeMap<String, String>,
     #[serde(default, rename = "startsAt")]
     starts_at: String,
@@ -56,15 +56,15 @@ struct Received {
     derive(schemars::JsonSchema),
     schemars(rename = "AlertStatus", rename_all = "lowercase")
 )]
-enum Status {
+enum WebhookStatus {
     Firing,
     Resolved,
 }
 
-fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error> {
+fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<WebhookStatus, D::Error> {
     match String::deserialize(deserializer)?.as_str() {
-        "firing" => Ok(Status::Firing),
-        "resolved" => Ok(Status::Resolved),
+        "firing" => Ok(WebhookStatus::Firing),
+        "resolved" => Ok(WebhookStatus::Resolved),
         other => Err(D::Error::custom(format!(
             "the status \"{other}\" is neither \"firing\" nor \"resolved\""
         ))),
@@ -96,7 +96,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 impl Received {
-    fn alert(self, receiver: Option<&str>) -> (Status, Alert) {
+    fn alert(self, receiver: Option<&str>) -> (WebhookStatus, Alert) {
         let alert = Alert {
             labels: self.labels,
             starts_at: self.starts_at,
@@ -150,7 +150,7 @@ pub(super) async fn post(
     reply(answered)
 }
 
-fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
+fn read(body: &[u8]) -> Result<Vec<(WebhookStatus, Alert)>, Problem> {
     let Object(webhook) = serde_json::from_slice::<Object<Webhook>>(body).map_err(|error| {
         Problem::bad(format!(
             "this is not an Alertmanager webhook of version \"4\": {error}"
@@ -166,7 +166,7 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
     let receiver = webhook.receiver.as_str().map(shorten);
     let receiver = receiver.as_deref();
     let alerts = webhook.alerts.into_iter();
-    let alerts: Vec<(Status, Alert)> = alerts.map(|Object(it)| it.alert(receiver)).collect();
+    let alerts: Vec<(WebhookStatus, Alert)> = alerts.map(|Object(it)| it.alert(receiver)).collect();
     if let Some((_, alert)) = alerts.iter().find(|(_, alert)| alert.is_too_long()) {
         return Err(Problem::bad(format!(
             "the fingerprint or startsAt of an alert \"{}\" is longer than {KEY_MAX_BYTES} bytes",
@@ -176,7 +176,11 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
     Ok(alerts)
 }
 
-fn ask(service: &Service, alerts: Vec<(Status, Alert)>, by: Option<&Caller>) -> Vec<Answered> {
+fn ask(
+    service: &Service,
+    alerts: Vec<(WebhookStatus, Alert)>,
+    by: Option<&Caller>,
+) -> Vec<Answered> {
     let config = service.config();
     let node = &config.node.name;
     let mut admissions = Vec::with_capacity(alerts.len());
@@ -186,21 +190,23 @@ fn ask(service: &Service, alerts: Vec<(Status, Alert)>, by: Option<&Caller>) -> 
     let (resolved, firing): (Vec<_>, Vec<_>) = alerts
         .iter()
         .enumerate()
-        .partition(|(_, (status, _))| *status == Status::Resolved);
+        .partition(|(_, (status, _))| *status == WebhookStatus::Resolved);
     for (place, (status, alert)) in resolved.into_iter().chain(firing) {
         let admission = match judge(&config.alerts, node, Cause::Alert, alert) {
             Err(it) if it.result == AlertResult::Holds => match status {
-                Status::Resolved => service.worker.over(&alert.info()),
-                Status::Firing => service.worker.storm(&alert.info()),
+                WebhookStatus::Resolved => service.worker.over(&alert.info()),
+                WebhookStatus::Firing => service.worker.storm(&alert.info()),
             },
-            Err(it) if it.result == AlertResult::BadTarget && *status == Status::Resolved => {
+            Err(it)
+                if it.result == AlertResult::BadTarget && *status == WebhookStatus::Resolved =>
+            {
                 service.worker.withdraw(&alert.info())
             }
             Err(admission) => {
                 note_similar(&service.metrics, node, alert);
                 admission
             }
-            Ok(_) if *status == Status::Resolved => service.worker.withdraw(&alert.info()),
+            Ok(_) if *status == WebhookStatus::Resolved => service.worker.withdraw(&alert.info()),
             Ok(trigger) => {
                 places.push(place);
                 let by = by.cloned();

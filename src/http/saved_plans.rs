@@ -53,7 +53,7 @@ pub(super) struct Head {
     derive(schemars::JsonSchema),
     schemars(rename = "SavedPlanEntry")
 )]
-pub(super) struct Entry {
+pub(super) struct SavedPlanEntry {
     taken_at: Timestamp,
     #[serde(flatten)]
     head: Head,
@@ -93,7 +93,7 @@ pub(super) enum Missing {
 
 /// A kept plan: its answer's text, compressed.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptPlan {
     pub(super) head: Head,
     /// The options that it was made with.
     pub(super) options: PassOptions,
@@ -113,7 +113,7 @@ struct Store {
 
 #[derive(Debug)]
 struct Saved {
-    kept: Kept,
+    kept: KeptPlan,
     until: Instant,
     removals: BTreeMap<Target, usize>,
 }
@@ -174,13 +174,13 @@ impl SavedPlans {
         plan: &Plan,
         looked_at: Instant,
         text: impl Iterator<Item = Result<String, serde_json::Error>>,
-    ) -> io::Result<Kept> {
+    ) -> io::Result<KeptPlan> {
         let packed: Arc<[u8]> = pack(text)?.into();
         if packed.len() > BYTES_MAX {
             let error = format!("the plan takes more than {BYTES_MAX} bytes; name fewer targets");
             return Err(io::Error::other(error));
         }
-        let kept = Kept {
+        let kept = KeptPlan {
             head,
             options,
             packed,
@@ -202,7 +202,7 @@ impl SavedPlans {
     }
 
     /// Returns a plan that can be carried out.
-    pub(super) fn get(&self, id: &str, now: Now) -> Result<Kept, Missing> {
+    pub(super) fn get(&self, id: &str, now: Now) -> Result<KeptPlan, Missing> {
         let mut store = self.0.lock();
         store.expire(now);
         let saved = store.plans.iter().find(|it| it.kept.head.id == id);
@@ -221,11 +221,11 @@ impl SavedPlans {
     }
 
     /// Returns the plans that can be carried out, newest first.
-    pub(super) fn list(&self, now: Now) -> Vec<Entry> {
+    pub(super) fn list(&self, now: Now) -> Vec<SavedPlanEntry> {
         let mut store = self.0.lock();
         store.expire(now);
         let live = store.plans.iter().rev().filter(|it| !it.has_expired(now));
-        live.map(|it| Entry {
+        live.map(|it| SavedPlanEntry {
             taken_at: it.kept.head.taken_at,
             head: it.kept.head.clone(),
             removals: it.removals.clone(),
@@ -243,7 +243,7 @@ fn pack(text: impl Iterator<Item = Result<String, serde_json::Error>>) -> io::Re
     encoder.finish()
 }
 
-impl Kept {
+impl KeptPlan {
     /// Returns its text, in pieces of at most `size` bytes.
     pub(super) fn pieces(self, size: usize) -> impl Iterator<Item = io::Result<Vec<u8>>> {
         let mut text = zstd::Decoder::new(io::Cursor::new(self.packed));
@@ -267,17 +267,17 @@ impl Kept {
     /// If its text cannot be read, which is a bug.
     pub(super) fn plan(&self) -> io::Result<SavedPlan> {
         #[derive(Deserialize)]
-        struct Answer {
-            removals: Vec<Object>,
+        struct PackedPlan {
+            removals: Vec<PackedRemoval>,
         }
         #[derive(Deserialize)]
-        struct Object {
+        struct PackedRemoval {
             target: Target,
             id: Text,
             created_at: Timestamp,
         }
         let text = zstd::Decoder::new(io::Cursor::new(Arc::clone(&self.packed)))?;
-        let text: Answer = serde_json::from_reader(io::BufReader::new(text))?;
+        let text: PackedPlan = serde_json::from_reader(io::BufReader::new(text))?;
         let objects = text.removals.into_iter();
         let objects: Planned = objects
             .map(|it| (it.target, it.id, it.created_at))
@@ -302,7 +302,7 @@ mod tests {
         gc::plan(&snapshot, &Policy::default(), &Target::ALL.into())
     }
 
-    fn keep(plans: &SavedPlans, at: Instant, bytes: usize) -> Kept {
+    fn keep(plans: &SavedPlans, at: Instant, bytes: usize) -> KeptPlan {
         let (plan, options) = (plan(), PassOptions::default());
         let head = plans.head(&plan, &Target::ALL.into(), &options, None);
         // Noise is not compressed.

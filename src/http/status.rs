@@ -47,7 +47,7 @@ pub(super) struct StatusAnswer {
     #[serde(flatten)]
     observed: Observed,
     /// The state directory.
-    state: state::Status,
+    state: state::StateStatus,
     /// Number of quarantined sandboxes by failure class.
     quarantined_sandboxes: BTreeMap<FailureClass, usize>,
     /// The 20 quarantined sandboxes that are tried next.
@@ -98,13 +98,13 @@ struct BrakesStatus {
 pub(crate) struct Observed {
     runtime: RuntimeStatus,
     #[serde(flatten)]
-    found: Option<Found>,
+    found: Option<NodeStatus>,
 }
 
 /// What a look found.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Found {
+struct NodeStatus {
     look: LookStatus,
     figures: NodeFigures,
     /// Number of objects in each state; lacks lists that could not be read.
@@ -299,7 +299,7 @@ pub(crate) fn of_look(
             version: runtime.ok().map(|runtime| runtime.version.clone()),
             error: runtime.err().map(ToString::to_string),
         },
-        found: Some(Found {
+        found: Some(NodeStatus {
             look: LookStatus {
                 taken_at: look.taken_at,
                 age_seconds: look.started.elapsed().as_secs_f64(),

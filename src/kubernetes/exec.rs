@@ -321,11 +321,11 @@ struct Printed {
     version: String,
     #[serde(default)]
     kind: String,
-    status: Option<Status>,
+    status: Option<ExecCredentialStatus>,
 }
 
 #[derive(Deserialize)]
-struct Status {
+struct ExecCredentialStatus {
     token: Option<String>,
     #[serde(rename = "clientCertificateData")]
     certificate: Option<String>,

@@ -72,10 +72,10 @@ impl<A: Label, B: Label, C: Label> Labels for (A, B, C) {
 /// events that never happen. Some are shown from the start, because `increase()` misses the event that
 /// creates a series. The order on the page is fixed. (The library's `Family` is an empty hash map at first.)
 #[derive(Debug)]
-pub(super) struct Table<L, M>(Arc<BTreeMap<L, Entry<M>>>);
+pub(super) struct Table<L, M>(Arc<BTreeMap<L, TableEntry<M>>>);
 
 #[derive(Debug)]
-struct Entry<M> {
+struct TableEntry<M> {
     shown: AtomicBool,
     metric: M,
 }
@@ -88,7 +88,7 @@ impl<L: Labels, M> Table<L, M> {
 
     /// Makes every series with `make`; those that `from_start` selects show 0 from the start.
     pub(super) fn showing(from_start: impl Fn(L) -> bool, make: impl Fn() -> M) -> Self {
-        let entry = |labels| Entry {
+        let entry = |labels| TableEntry {
             shown: AtomicBool::new(from_start(labels)),
             metric: make(),
         };
@@ -107,7 +107,7 @@ impl<L: Labels, M> Table<L, M> {
     }
 
     fn shown(&self) -> impl Iterator<Item = (L, &M)> {
-        let shown = |entry: &Entry<M>| entry.shown.load(Ordering::Relaxed);
+        let shown = |entry: &TableEntry<M>| entry.shown.load(Ordering::Relaxed);
         let entries = self.0.iter().filter(move |(_, entry)| shown(entry));
         entries.map(|(labels, entry)| (*labels, &entry.metric))
     }

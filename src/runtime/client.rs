@@ -20,7 +20,7 @@ use self::connection::{Connection, request};
 use self::framing::{Awaits, Checked};
 pub use self::settings::{LogRoots, Settings, below};
 use super::{
-    ContainerStatus, Defect, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert,
+    ContainerStatus, CriStatus, Defect, Error, FsInfo, Listed, SandboxStatus, Version, convert,
 };
 use crate::model::{Container, ContainerId, Image, PodSandbox, PodSandboxId, PodUid};
 use crate::system::blocking::BlockingPool;
@@ -39,11 +39,11 @@ const SANDBOX_STATUS: &str = "PodSandboxStatus";
 /// exists. Calls must run inside a tokio runtime.
 #[derive(Clone, Debug)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClientInner {
     settings: Settings,
     runtime: Connection,
     /// `None`: the runtime's connection serves images too.
@@ -61,7 +61,7 @@ impl Client {
         let runtime = link(&settings.endpoint);
         let image = settings.image_endpoint.as_deref().map(link);
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ClientInner {
                 settings,
                 runtime,
                 image,
@@ -102,7 +102,7 @@ impl Client {
     }
 
     /// Asks for the runtime's status, and for the part of its configuration that we need.
-    pub async fn status(&self) -> Result<Status, Error> {
+    pub async fn status(&self) -> Result<CriStatus, Error> {
         let (mut rpc, deadline) = self.question();
         let call = rpc.status(request(cri::StatusRequest { verbose: true }, deadline));
         self.runtime()

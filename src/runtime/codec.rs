@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
 
-use super::convert::{NoModel, Row, Shared};
+use super::convert::{Interner, NoModel, Row};
 use super::defect::ReadError;
 use super::known_rows::Key;
 use super::wire::{self, Field, Kind};
@@ -42,7 +42,7 @@ impl<M> Default for Page<M> {
 /// Reads the messages of one list's answer, each in the pieces in which it comes.
 #[derive(Debug)]
 pub(crate) struct RowReader<R: Row> {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<Interner>>,
     /// The first bytes of a field whose end has not come yet.
     begun: BytesMut,
     /// `None`: no message has begun.
@@ -52,7 +52,7 @@ pub(crate) struct RowReader<R: Row> {
 impl<R: Row> RowReader<R> {
     /// Returns a reader whose rows share equal values with all that `shared` knows, and which does not read those known
     /// anew.
-    pub(crate) fn new(shared: Arc<Mutex<Shared>>) -> Self {
+    pub(crate) fn new(shared: Arc<Mutex<Interner>>) -> Self {
         Self {
             shared,
             begun: BytesMut::new(),
@@ -120,7 +120,7 @@ fn complete(begun: &mut BytesMut, piece: &mut Bytes) -> Result<bool, wire::Error
 /// Reads one message. A row that cannot be decoded fails the message: its references are unknown, so the other
 /// rows prove nothing.
 pub fn read<R: Row>(message: Bytes) -> Result<Page<R::Model>, ReadError> {
-    read_with::<R>(message, &mut Shared::default())
+    read_with::<R>(message, &mut Interner::default())
 }
 
 /// Reads one message; its rows share equal values with all that `shared` knows, and those known are not read anew.
@@ -129,7 +129,7 @@ pub fn read<R: Row>(message: Bytes) -> Result<Page<R::Model>, ReadError> {
 /// As [`read`].
 pub fn read_with<R: Row>(
     mut message: Bytes,
-    shared: &mut Shared,
+    shared: &mut Interner,
 ) -> Result<Page<R::Model>, ReadError> {
     let mut page = Page {
         bytes: message.len() as u64,
@@ -146,7 +146,7 @@ pub fn read_with<R: Row>(
 fn take_fields<R: Row>(
     bytes: &mut Bytes,
     page: &mut Page<R::Model>,
-    shared: &mut Shared,
+    shared: &mut Interner,
 ) -> Result<(), ReadError> {
     loop {
         let field = match wire::field(bytes) {
@@ -169,7 +169,7 @@ fn take_fields<R: Row>(
 }
 
 /// Reads a row, unless the last list had the same; `None` if it is malformed.
-fn model<R: Row>(bytes: &Bytes, shared: &mut Shared) -> Result<Option<R::Model>, ReadError> {
+fn model<R: Row>(bytes: &Bytes, shared: &mut Interner) -> Result<Option<R::Model>, ReadError> {
     let key = R::KEY.and_then(|fields| Key::of(bytes, fields));
     if let (Some(key), Some(known)) = (&key, R::known(shared))
         && let Some(row) = known.get(key)

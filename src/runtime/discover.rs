@@ -77,7 +77,7 @@ impl Places {
 
 /// The endpoint to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DiscoveredEndpoint {
     /// The socket's path.
     pub path: PathBuf,
     /// Why it was chosen: `set by --runtime-endpoint`, or `containerd 1.7.24 answers there`.
@@ -120,7 +120,7 @@ pub struct Attempt {
 }
 
 /// Finds the runtime's socket. A configured one is not probed, because the runtime may start later.
-pub async fn discover(places: &Places) -> Result<Found, DiscoverError> {
+pub async fn discover(places: &Places) -> Result<DiscoveredEndpoint, DiscoverError> {
     let mut tried = Vec::new();
     let configured = [
         ("--runtime-endpoint", &places.flag),
@@ -146,7 +146,7 @@ pub async fn discover(places: &Places) -> Result<Found, DiscoverError> {
     for path in &places.well_known {
         match probe(&disk, path).await {
             Ok(why) => {
-                return Ok(Found {
+                return Ok(DiscoveredEndpoint {
                     path: path.clone(),
                     why,
                 });
@@ -183,8 +183,8 @@ pub fn parse_endpoint(value: &str, origin: &str) -> Result<PathBuf, DiscoverErro
     Ok(path.to_owned())
 }
 
-fn named(value: &str, origin: &str) -> Result<Found, DiscoverError> {
-    Ok(Found {
+fn named(value: &str, origin: &str) -> Result<DiscoveredEndpoint, DiscoverError> {
+    Ok(DiscoveredEndpoint {
         path: parse_endpoint(value, origin)?,
         why: format!("set by {origin}"),
     })

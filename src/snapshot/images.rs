@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::details::Details;
-use super::{Filesystems, Inner, Part};
+use super::{Filesystems, ObserverInner, Part};
 use crate::model::{
     Container, ContainerImage, Coverage, Image, ImageMatcher, ImageNames, ImageStore, Images, Rows,
 };
@@ -89,7 +89,7 @@ fn uses(
         .collect()
 }
 
-impl Inner {
+impl ObserverInner {
     /// Combines what is known of the images, and updates their ages if the look was complete.
     pub(super) fn store(
         &self,

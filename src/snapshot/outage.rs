@@ -3,10 +3,10 @@
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::pod_history::Found;
+use super::pod_history::NodeLists;
 use super::{Memory, Part, Weights};
 use crate::model::{KUBELET_SYNCS_IN, Outage};
-use crate::pods::Answer;
+use crate::pods::PodsAnswer;
 use crate::runtime;
 
 /// The last outage that looks saw.
@@ -75,8 +75,8 @@ impl Memory {
     /// Notes what a look saw of the pods and of the weights of the kubelet's lists.
     pub(super) fn note(
         &mut self,
-        found: &Found<'_>,
-        answer: &Answer,
+        found: &NodeLists<'_>,
+        answer: &PodsAnswer,
         runtime: &Part<runtime::Version>,
         started: Instant,
     ) {

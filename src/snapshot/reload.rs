@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Inner, Memory, Observer, PodHistories};
+use super::{Memory, Observer, ObserverInner, PodHistories};
 use crate::config::Config;
 use crate::pods::PodSource;
 use crate::runtime;
@@ -14,7 +14,7 @@ impl Observer {
     }
 }
 
-impl Inner {
+impl ObserverInner {
     pub(super) fn client(&self) -> runtime::Client {
         let config = Arc::clone(&self.config.borrow());
         let mut held = self.client.lock();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Inner, Look, Part, Vanished};
+use super::{Look, ObserverInner, Part, Vanished};
 use crate::pods::Freshness;
 use crate::runtime;
 
@@ -29,7 +29,7 @@ pub(super) struct UnderWay {
 
 /// Ends the flight even if the look's task dies.
 pub(super) struct FlightGuard<'a> {
-    pub(super) inner: &'a Inner,
+    pub(super) inner: &'a ObserverInner,
 }
 
 impl Drop for FlightGuard<'_> {

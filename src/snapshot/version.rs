@@ -1,6 +1,6 @@
 //! The runtime's version: the first answer of a look, available before the look ends.
 
-use super::{Inner, Observer, Part};
+use super::{Observer, ObserverInner, Part};
 use crate::runtime;
 
 impl Observer {
@@ -11,7 +11,7 @@ impl Observer {
 }
 
 /// Asks for the version, and publishes it for callers that cannot wait for the look.
-pub(super) async fn version(inner: &Inner) -> Part<runtime::Version> {
+pub(super) async fn version(inner: &ObserverInner) -> Part<runtime::Version> {
     let answer = version_with_retry(&inner.client()).await;
     inner.flight().version = Some(answer.clone());
     answer

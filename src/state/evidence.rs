@@ -80,7 +80,7 @@ pub enum EvidenceFound {
 
 /// What to keep.
 #[derive(Debug)]
-struct Kept {
+struct NewEvidence {
     evidence: Evidence,
     log: Vec<u8>,
     bounds: EvidenceBounds,
@@ -99,7 +99,7 @@ impl Journal {
         at_most: Duration,
     ) -> Result<EvidenceRoom, Error> {
         let (to, done) = oneshot::channel();
-        let what = Kept {
+        let what = NewEvidence {
             evidence,
             log,
             bounds,
@@ -148,7 +148,7 @@ pub fn read_evidence_of(dir: &Path, id: &str) -> Result<EvidenceFound, Error> {
 }
 
 /// Writes evidence, and makes room for it.
-fn keep(database: &mut Database, keep: &Kept) -> Result<EvidenceRoom, Error> {
+fn keep(database: &mut Database, keep: &NewEvidence) -> Result<EvidenceRoom, Error> {
     let facts = serde_json::to_string(&keep.evidence).unwrap_or_default();
     let bytes = (facts.len() + keep.log.len()) as u64 + ROW_BYTES;
     let needed = bytes.next_multiple_of(PAGE_BYTES);
@@ -169,7 +169,7 @@ fn keep(database: &mut Database, keep: &Kept) -> Result<EvidenceRoom, Error> {
 
 fn put(
     writing: &Writing<'_>,
-    keep: &Kept,
+    keep: &NewEvidence,
     facts: &str,
     needed: u64,
     max: u64,

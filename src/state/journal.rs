@@ -17,8 +17,8 @@ use super::hold;
 use super::lines::{Lines, LinesTo};
 use super::lock::Held;
 use super::passes::{self, Ended, History, Object};
-use super::store::{Found, Store};
-use super::writer::{self, Health, Job, Moment, Status};
+use super::store::{LoadedState, Store};
+use super::writer::{self, Health, Job, Moment, StateStatus};
 use crate::gc::Removal;
 use crate::model::{FleetHold, Pass, RemovalOutcome};
 use prometheus_client::metrics::counter::Counter;
@@ -33,12 +33,12 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 /// Where passes are written down; by default nowhere. Cloning shares.
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
-    inner: Option<Arc<Inner>>,
+    inner: Option<Arc<JournalInner>>,
     lines: Option<Lines>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct JournalInner {
     queue: SyncSender<Job>,
     health: Arc<Health>,
     /// Places of questions: on a slow disk they must leave the queue to the records.
@@ -103,7 +103,7 @@ impl Journal {
             (Ok(_), Err(_)) => without(&health, &format!("no answer in {OPEN_PATIENCE:?}")),
         };
         let late = Mutex::default();
-        let inner = Inner {
+        let inner = JournalInner {
             queue,
             health,
             readers: Arc::new(Semaphore::new(READERS_MAX)),
@@ -122,9 +122,9 @@ impl Journal {
     }
 
     /// Returns the state of writing.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> StateStatus {
         let inner = self.inner.as_deref();
-        inner.map_or_else(Status::default, |inner| inner.health.status())
+        inner.map_or_else(StateStatus::default, |inner| inner.health.status())
     }
 
     /// Writes that a pass begins.
@@ -306,7 +306,7 @@ impl Journal {
 
     /// Says whether the disk still owes an answer.
     pub(super) fn owes(&self) -> bool {
-        self.inner.as_deref().is_some_and(Inner::owes)
+        self.inner.as_deref().is_some_and(JournalInner::owes)
     }
 
     /// Queues a job; says whether there was room.
@@ -324,7 +324,7 @@ impl Journal {
     }
 }
 
-impl Inner {
+impl JournalInner {
     /// Says whether the disk still owes an answer.
     fn owes(&self) -> bool {
         let mut late = self.late.lock();
@@ -338,9 +338,9 @@ impl Inner {
     }
 }
 
-fn without(health: &Health, error: &str) -> Found {
+fn without(health: &Health, error: &str) -> LoadedState {
     health.failed(1, error);
-    Found::default()
+    LoadedState::default()
 }
 
 #[cfg(test)]
@@ -354,7 +354,7 @@ mod tests {
     fn hanging() -> (Journal, Receiver<Job>, Counter) {
         let failures = Counter::default();
         let (queue, jobs) = sync_channel(QUEUE_MAX);
-        let inner = Inner {
+        let inner = JournalInner {
             queue,
             health: Arc::new(Health::new(failures.clone(), "/s".into())),
             readers: Arc::new(Semaphore::new(READERS_MAX)),
@@ -423,6 +423,6 @@ mod tests {
         let journal = Journal::none();
         journal.save_ages(&Ages::default());
         journal.settled(Duration::from_secs(3600)).await;
-        assert_eq!(journal.status(), Status::default());
+        assert_eq!(journal.status(), StateStatus::default());
     }
 }

@@ -15,7 +15,7 @@ use crate::model::{FleetHold, PastFailure};
 
 /// The content found in the database.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct LoadedState {
     pub(super) history: History,
     pub(super) ages: Ages,
     pub(super) hold: Option<FleetHold>,
@@ -88,7 +88,7 @@ impl Store {
     }
 
     /// Opens everything that is not open yet. May be called again after a failure.
-    pub(super) fn open(&mut self) -> Result<Found, Unusable> {
+    pub(super) fn open(&mut self) -> Result<LoadedState, Unusable> {
         let failed = |path: &Path, source: io::Error| {
             let path = path.to_owned();
             Unusable::Failed(Error::File { path, source })
@@ -102,7 +102,7 @@ impl Store {
             });
         }
         if self.database.is_some() {
-            return Ok(Found::default());
+            return Ok(LoadedState::default());
         }
         let opened = match self.damage.take() {
             None => self.open_database(),
@@ -115,9 +115,9 @@ impl Store {
         .map_err(Unusable::Failed)
     }
 
-    fn open_database(&mut self) -> Result<Found, Error> {
+    fn open_database(&mut self) -> Result<LoadedState, Error> {
         let database = Database::open(&self.dir, self.limits)?;
-        let found = Found {
+        let found = LoadedState {
             history: passes::history(database.connection())?,
             ages: Ages::read(database.connection())?,
             hold: hold::read(database.connection())?,
@@ -129,10 +129,10 @@ impl Store {
 
     /// Sets a damaged file aside, and writes what of it could be read into a new one. If there is no space for both,
     /// the damaged one goes.
-    fn begin_anew(&mut self, damage: &Error) -> Result<Found, Error> {
+    fn begin_anew(&mut self, damage: &Error) -> Result<LoadedState, Error> {
         let path = self.dir.join(NAME);
         let found =
-            Database::peek(&self.dir).map_or_else(|_| Found::default(), |sql| salvage(&sql));
+            Database::peek(&self.dir).map_or_else(|_| LoadedState::default(), |sql| salvage(&sql));
         let at = |source| Error::File {
             path: path.clone(),
             source,
@@ -228,8 +228,8 @@ impl Store {
 }
 
 /// What can be read of a damaged database.
-fn salvage(sql: &Connection) -> Found {
-    Found {
+fn salvage(sql: &Connection) -> LoadedState {
+    LoadedState {
         history: passes::history(sql).unwrap_or_else(|_| History {
             failures: passes::failures(sql).unwrap_or_default(),
             ..History::default()
@@ -241,7 +241,7 @@ fn salvage(sql: &Connection) -> Found {
     }
 }
 
-fn carry(writing: &Writing<'_>, found: &Found) -> rusqlite::Result<()> {
+fn carry(writing: &Writing<'_>, found: &LoadedState) -> rusqlite::Result<()> {
     // An unfinished pass ended with the process before.
     let before = Writing {
         process: writing.process - 1,

@@ -17,7 +17,7 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::database::{Limits, NAME, Sync, Writing};
 use super::passes::{self, Ended, History, Object};
-use super::store::{Found, Store};
+use super::store::{LoadedState, Store};
 use crate::gc::{Removal, Subject};
 use crate::model::{
     Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodRef, PodUid, PodsReport,
@@ -133,7 +133,7 @@ fn put(writing: &Writing<'_>, entry: Entry) -> rusqlite::Result<()> {
 }
 
 /// One process on a directory: opens, writes, dies.
-fn live_with(dir: &Path, limits: Limits, entries: &[Entry]) -> (Store, Found) {
+fn live_with(dir: &Path, limits: Limits, entries: &[Entry]) -> (Store, LoadedState) {
     let mut store = Store::new(dir.to_owned(), limits, "/run/cri.sock".to_owned());
     let found = store.open().unwrap();
     // Damage that it meets shows at the next write.
@@ -145,7 +145,7 @@ fn live_with(dir: &Path, limits: Limits, entries: &[Entry]) -> (Store, Found) {
     (store, found)
 }
 
-fn live(dir: &Path, entries: &[Entry]) -> Found {
+fn live(dir: &Path, entries: &[Entry]) -> LoadedState {
     live_with(dir, SMALL, entries).1
 }
 

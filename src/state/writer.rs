@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::ages::Ages;
 use super::database::{Database, Error, Sync, Writing};
 use super::lock::Held;
-use super::store::{Found, Store, Unusable};
+use super::store::{LoadedState, Store, Unusable};
 
 /// What to write.
 type Write = Box<dyn FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send>;
@@ -65,8 +65,8 @@ const JOURNAL: &str = "journal";
 
 /// The state of the state directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StateStatus"))]
-pub struct Status {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StateStatus {
     /// The directory; `None`: nothing is stored, as configured.
     pub dir: Option<PathBuf>,
     /// Whether a second crisweep on this node would be refused.
@@ -82,16 +82,16 @@ pub struct Status {
 pub(super) struct Health {
     /// Failed and dropped writes.
     failures: Counter,
-    status: Mutex<Status>,
+    status: Mutex<StateStatus>,
     /// Image ages that wait to be written: only the newest, so that a hung disk does not accumulate them.
     ages: Mutex<Option<Ages>>,
 }
 
 impl Health {
     pub(super) fn new(failures: Counter, dir: PathBuf) -> Self {
-        let status = Status {
+        let status = StateStatus {
             dir: Some(dir),
-            ..Status::default()
+            ..StateStatus::default()
         };
         Self {
             failures,
@@ -110,7 +110,7 @@ impl Health {
         self.ages.lock().take()
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self) -> StateStatus {
         self.lock().clone()
     }
 
@@ -138,7 +138,7 @@ impl Health {
         (status.locked, status.journal) = (store.is_locked(), store.is_open());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Status> {
+    fn lock(&self) -> MutexGuard<'_, StateStatus> {
         self.status.lock()
     }
 }
@@ -148,7 +148,7 @@ pub(super) fn run(
     mut store: Store,
     jobs: &Receiver<Job>,
     health: &Arc<Health>,
-    opened: oneshot::Sender<Result<Found, Held>>,
+    opened: oneshot::Sender<Result<LoadedState, Held>>,
 ) {
     let found = open(&mut store, health);
     let held = found.is_err();
@@ -222,7 +222,7 @@ fn claim_some(store: &mut Store, health: &Health) -> bool {
     })
 }
 
-fn open(store: &mut Store, health: &Health) -> Result<Found, Held> {
+fn open(store: &mut Store, health: &Health) -> Result<LoadedState, Held> {
     let result = store.open();
     health.noted(store);
     match result {
@@ -234,7 +234,7 @@ fn open(store: &mut Store, health: &Health) -> Result<Found, Held> {
                 error.push_str("; a second crisweep on this node is not prevented either");
             }
             health.failed(1, &error);
-            Ok(Found::default())
+            Ok(LoadedState::default())
         }
     }
 }

@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::app;
 use crate::config::Config;
-use crate::health::{Facts, Runtime};
+use crate::health::{HealthFacts, Runtime};
 use crate::model::{ContainerState, PodSandboxState};
 use crate::runtime::{Error, Listed};
 use crate::snapshot::{Part, Weights, measure_filesystems};
@@ -19,7 +19,7 @@ pub(super) async fn facts(
     mut config: Config,
     endpoint: Option<String>,
     by: Instant,
-) -> anyhow::Result<Facts> {
+) -> anyhow::Result<HealthFacts> {
     let left = by.saturating_duration_since(Instant::now());
     config.runtime.timeout = config
         .runtime
@@ -29,7 +29,7 @@ pub(super) async fn facts(
     let client = app::client(&config, endpoint).await?;
     let version = within(by, "Version", client.version()).await;
     if version.is_err() {
-        return Ok(Facts::default());
+        return Ok(HealthFacts::default());
     }
     let host_root = config.runtime.host_root;
     let (containers, sandboxes, images, filesystems) = tokio::join!(
@@ -40,7 +40,7 @@ pub(super) async fn facts(
     );
     let weights = Weights::of(&version, &containers, &sandboxes, &images);
     let usage = filesystems.ok().and_then(|them| them.image.first()?.usage);
-    Ok(Facts {
+    Ok(HealthFacts {
         runtime: Runtime::Answers,
         exited_containers: count(&containers, |it| it.state == ContainerState::Exited),
         not_ready_sandboxes: count(&sandboxes, |it| it.state == PodSandboxState::NotReady),

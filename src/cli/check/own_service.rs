@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 
 use crate::cli::service::{Question, Silence};
-use crate::health::{self, Facts, Finding, LOOK_AGE_MAX, Verdict};
+use crate::health::{self, Finding, HealthFacts, LOOK_AGE_MAX, Verdict};
 use crate::model::NodeFigures;
 
 impl Silence {
@@ -60,13 +60,15 @@ impl Question {
     }
 
     /// Returns what the service knows of the node.
-    pub(super) async fn facts(&self) -> Result<Facts, Silence> {
+    pub(super) async fn facts(&self) -> Result<HealthFacts, Silence> {
         let found = self.reach().await.map_err(|failure| failure.silence)?;
         let answer = self.get(&found, "/api/v1/status").await;
         match answer.map_err(|failure| failure.silence)? {
             (StatusCode::OK, body) => {
-                let status = serde_json::from_slice::<Status>(&body);
-                status.map(Status::facts).map_err(|_error| Silence::Foreign)
+                let status = serde_json::from_slice::<ShownStatus>(&body);
+                status
+                    .map(ShownStatus::facts)
+                    .map_err(|_error| Silence::Foreign)
             }
             (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => Err(Silence::Refuses),
             (status, _) if status.is_server_error() => Err(Silence::NoAnswer),
@@ -91,7 +93,7 @@ fn failed(text: &str) -> Verdict {
 
 /// What is read of `GET /api/v1/status`.
 #[derive(Deserialize)]
-struct Status {
+struct ShownStatus {
     runtime: Runtime,
     look: Option<LookPart>,
     figures: Option<NodeFigures>,
@@ -126,12 +128,12 @@ struct PodsPart {
 ///
 /// # Errors
 /// If it is no such answer.
-pub(super) fn facts(status: serde_json::Value) -> serde_json::Result<Facts> {
-    serde_json::from_value(status).map(Status::facts)
+pub(super) fn facts(status: serde_json::Value) -> serde_json::Result<HealthFacts> {
+    serde_json::from_value(status).map(ShownStatus::facts)
 }
 
-impl Status {
-    fn facts(self) -> Facts {
+impl ShownStatus {
+    fn facts(self) -> HealthFacts {
         let age = self.look.map_or(f64::INFINITY, |look| look.age_seconds);
         let is_young = self.runtime.up || age <= LOOK_AGE_MAX.as_secs_f64();
         let runtime = match &self.runtime {
@@ -145,7 +147,7 @@ impl Status {
             list.ratio()
         };
         let pods = self.pods.filter(|_| self.runtime.up);
-        Facts {
+        HealthFacts {
             runtime,
             exited_containers: figures.exited_containers,
             not_ready_sandboxes: figures.not_ready_sandboxes,

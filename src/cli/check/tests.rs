@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::health::{LINE_MAX, Severity};
 
-fn healthy() -> Facts {
-    Facts {
+fn healthy() -> HealthFacts {
+    HealthFacts {
         runtime: Runtime::Answers,
         exited_containers: Some(12),
         not_ready_sandboxes: Some(3),
@@ -19,7 +19,7 @@ fn healthy() -> Facts {
     }
 }
 
-fn told(facts: Facts) -> (u8, String) {
+fn told(facts: HealthFacts) -> (u8, String) {
     let verdict = facts.judge(&Thresholds::default(), "service");
     (verdict.exit_code(), verdict.line())
 }
@@ -32,7 +32,7 @@ fn a_healthy_node_is_ok_and_says_how_it_is() {
 
 #[test]
 fn each_threshold_is_a_problem_when_reached_and_none_below() {
-    type Change = fn(&mut Facts);
+    type Change = fn(&mut HealthFacts);
     let cases: [(Change, Change, &str); 4] = [
         (
             |it| it.exited_containers = Some(499),
@@ -66,24 +66,24 @@ fn each_threshold_is_a_problem_when_reached_and_none_below() {
 
 #[test]
 fn what_is_not_known_is_unknown_and_ranks_below_a_problem() {
-    let unread = Facts {
+    let unread = HealthFacts {
         exited_containers: None,
         pod_source: Some("failed"),
         ..healthy()
     };
     let line = "UNKNOWN: containers not counted; pod source failed [service]";
     assert_eq!(told(unread.clone()), (2, line.to_owned()));
-    let both = Facts {
+    let both = HealthFacts {
         lists: vec![("containers", Some(1.2))],
         ..unread
     };
     let line = "PROBLEM: list of containers over its limit; pod source failed [service]";
     assert_eq!(told(both), (1, line.to_owned()));
     let down = (2, "UNKNOWN: runtime gives no answer [service]".to_owned());
-    assert_eq!(told(Facts::default()), down);
-    let missing = Facts {
+    assert_eq!(told(HealthFacts::default()), down);
+    let missing = HealthFacts {
         runtime: Runtime::Missing,
-        ..Facts::default()
+        ..HealthFacts::default()
     };
     let none = (2, "UNKNOWN: no runtime found [service]".to_owned());
     assert_eq!(told(missing), none);
@@ -115,9 +115,9 @@ fn a_threshold_that_is_off_asks_for_nothing() {
         image_fs_used_percent: Some(0.0),
     };
     let marks = marks.over(&Thresholds::default());
-    let facts = Facts {
+    let facts = HealthFacts {
         runtime: Runtime::Answers,
-        ..Facts::default()
+        ..HealthFacts::default()
     };
     let verdict = facts.judge(&marks, "runtime");
     assert_eq!(verdict.exit_code(), 0, "{}", verdict.line());
@@ -154,9 +154,9 @@ prop_compose! {
         pod_source in proptest::option::of(prop_oneof![Just("failed"), Just("incomplete")]),
         // Longer than any text of ours, with what must never reach a terminal.
         service in proptest::option::of("\\PC{0,200}|[\\x00-\\x1f\u{202e}é]{0,90}"),
-    ) -> Facts {
+    ) -> HealthFacts {
         let [containers, sandboxes, images] = ratios;
-        Facts {
+        HealthFacts {
             runtime,
             exited_containers,
             not_ready_sandboxes,

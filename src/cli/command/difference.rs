@@ -67,7 +67,7 @@ struct Side<'a> {
 
 /// What `--output json` prints.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct DifferenceOutput<'a> {
     taken_at: jiff::Timestamp,
     a: Side<'a>,
     b: Side<'a>,
@@ -116,7 +116,7 @@ impl<'a> Compared<'a> {
             summary: &plan.summary,
         };
         let [name_a, name_b] = names;
-        Answer {
+        DifferenceOutput {
             taken_at: self.a.taken_at,
             a: side(self.a, name_a),
             b: side(self.b, name_b),

@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::args::{GcArgs, PassArgs};
 use super::interrupts::Interrupts;
 use super::progress::Progress;
-use crate::cli::service::{Found, NOT_UNDERSTOOD, Question, Site};
+use crate::cli::service::{HealthyService, NOT_UNDERSTOOD, Question, Site};
 use crate::gc::Summary;
 use crate::http::ADMISSION;
 use crate::model::{AlertResult, Pass, Target, escape};
@@ -79,7 +79,7 @@ enum Origin {
 
 /// A pass of the service, as this command watches it.
 struct Watched<'a> {
-    found: &'a Found<'a>,
+    found: &'a HealthyService<'a>,
     path: String,
     origin: Origin,
     progress: Progress,
@@ -91,7 +91,7 @@ struct Watched<'a> {
 ///
 /// # Errors
 /// If the service does not answer, or refuses the pass.
-pub(super) async fn gc(found: &Found<'_>, args: &GcArgs) -> anyhow::Result<Option<Pass>> {
+pub(super) async fn gc(found: &HealthyService<'_>, args: &GcArgs) -> anyhow::Result<Option<Pass>> {
     let mut interrupts = Interrupts::new()?;
     let at = || found.at();
     let path = format!("/gc?{}", pass_query(args));
@@ -149,7 +149,7 @@ pub(super) async fn gc(found: &Found<'_>, args: &GcArgs) -> anyhow::Result<Optio
 
 /// Returns the pass as it stands, once a second. A question that the service does not answer is left out: the line on
 /// the terminal is not worth the pass.
-fn states<'a>(found: &'a Found<'_>, path: &'a str) -> impl Stream<Item = Pass> + 'a {
+fn states<'a>(found: &'a HealthyService<'_>, path: &'a str) -> impl Stream<Item = Pass> + 'a {
     let mut ticks = tokio::time::interval(READ_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     stream::unfold(ticks, async move |mut ticks| {
@@ -163,7 +163,7 @@ fn states<'a>(found: &'a Found<'_>, path: &'a str) -> impl Stream<Item = Pass> +
 }
 
 /// Reads a pass as it stands.
-async fn read(found: &Found<'_>, path: &str) -> anyhow::Result<Pass> {
+async fn read(found: &HealthyService<'_>, path: &str) -> anyhow::Result<Pass> {
     let request = found.request(Method::GET, path);
     let answer = request.timeout(ANSWER_TIMEOUT).send().await;
     let answer = answer.with_context(|| found.at())?;
@@ -296,7 +296,7 @@ pub(super) fn joined(pairs: &[(impl Display, String)]) -> String {
 }
 
 /// Returns the answer, or the service's own words if it refuses.
-async fn accepted(found: &Found<'_>, mut response: Response) -> anyhow::Result<Response> {
+async fn accepted(found: &HealthyService<'_>, mut response: Response) -> anyhow::Result<Response> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);

@@ -37,7 +37,7 @@ pub(super) struct Node<'a> {
 /// A container with the facts that the rules need.
 pub(super) struct ContainerRow<'a> {
     pub(super) row: &'a Container,
-    pub(super) facts: Facts,
+    pub(super) facts: RowFacts,
     /// The position of its sandbox.
     pub(super) sandbox: Option<usize>,
 }
@@ -45,13 +45,13 @@ pub(super) struct ContainerRow<'a> {
 /// A sandbox with the facts that the rules need.
 pub(super) struct SandboxRow<'a> {
     pub(super) row: &'a PodSandbox,
-    pub(super) facts: Facts,
+    pub(super) facts: RowFacts,
     /// Number of remaining containers that name it.
     pub(super) staying: usize,
 }
 
 /// What the rules ask of both.
-pub(super) struct Facts {
+pub(super) struct RowFacts {
     pub(super) pod: Option<usize>,
     /// The place of the removal that plans it, the first if there are several.
     pub(super) removal: Option<usize>,
@@ -61,7 +61,7 @@ pub(super) struct Facts {
     pub(super) superseded: bool,
 }
 
-impl Facts {
+impl RowFacts {
     fn new(pod: Option<usize>, id_is_shared: bool) -> Self {
         Self {
             pod,
@@ -78,13 +78,13 @@ impl Facts {
 
 /// The object of a removal.
 #[derive(Clone, Copy)]
-pub(super) enum Found<'n, 'a> {
+pub(super) enum PlannedRow<'n, 'a> {
     Container(&'n ContainerRow<'a>),
     Sandbox(&'n SandboxRow<'a>),
 }
 
-impl Found<'_, '_> {
-    pub(super) fn facts(&self) -> &Facts {
+impl PlannedRow<'_, '_> {
+    pub(super) fn facts(&self) -> &RowFacts {
         match self {
             Self::Container(row) => &row.facts,
             Self::Sandbox(row) => &row.facts,
@@ -216,7 +216,7 @@ impl<'a> Node<'a> {
         for (place, row) in containers.enumerate() {
             node.containers.push(ContainerRow {
                 row,
-                facts: Facts::new(node.uids.at(place), node.container_ids.is_shared(place)),
+                facts: RowFacts::new(node.uids.at(place), node.container_ids.is_shared(place)),
                 sandbox: sandbox_ids.asked(place),
             });
         }
@@ -224,7 +224,7 @@ impl<'a> Node<'a> {
             let pod = node.uids.at(snapshot.containers.len() + place);
             node.sandboxes.push(SandboxRow {
                 row,
-                facts: Facts::new(pod, sandbox_ids.is_shared(place)),
+                facts: RowFacts::new(pod, sandbox_ids.is_shared(place)),
                 staying: 0,
             });
         }
@@ -339,9 +339,9 @@ impl<'a> Node<'a> {
     }
 
     /// Returns the records that are planned, each with the place of its first removal.
-    pub(super) fn planned(&self) -> impl Iterator<Item = (usize, Found<'_, 'a>)> {
-        let containers = self.containers.iter().map(Found::Container);
-        let sandboxes = self.sandboxes.iter().map(Found::Sandbox);
+    pub(super) fn planned(&self) -> impl Iterator<Item = (usize, PlannedRow<'_, 'a>)> {
+        let containers = self.containers.iter().map(PlannedRow::Container);
+        let sandboxes = self.sandboxes.iter().map(PlannedRow::Sandbox);
         let all = containers.chain(sandboxes);
         all.filter_map(|record| Some((record.facts().removal?, record)))
     }

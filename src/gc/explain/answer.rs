@@ -18,7 +18,7 @@ const OBJECTS_MAX: usize = 500;
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Explanations"))]
 #[serde(untagged)]
-pub enum Answer<'a> {
+pub enum ExplainAnswer<'a> {
     /// One object.
     Object(Box<ObjectAnswer<'a>>),
     /// A pod with its objects.
@@ -88,14 +88,14 @@ impl<'a> Explainer<'a> {
         &self,
         id: &str,
         quarantine: impl Fn(&str) -> Option<Quarantined>,
-    ) -> Result<Answer<'a>, NotFound> {
+    ) -> Result<ExplainAnswer<'a>, NotFound> {
         Ok(match self.find(id)? {
-            Hit::Object(judged) => Answer::Object(Box::new(ObjectAnswer {
+            Hit::Object(judged) => ExplainAnswer::Object(Box::new(ObjectAnswer {
                 object: self.verdict(judged, &quarantine),
                 why: self.explain(judged),
                 taken_at: self.facts.snapshot.taken_at,
             })),
-            Hit::Pod(uid) => Answer::Pod(Box::new(self.pod(uid, &quarantine))),
+            Hit::Pod(uid) => ExplainAnswer::Pod(Box::new(self.pod(uid, &quarantine))),
         })
     }
 

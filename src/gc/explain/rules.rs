@@ -3,7 +3,7 @@
 use strum::VariantArray;
 
 use super::super::containers::ContainerJudge;
-use super::super::facts::Facts;
+use super::super::facts::PlanFacts;
 use super::super::images::ImageJudge;
 use super::super::logs::{ContainerLogRule, LogDirJudge, LogLinkJudge, states};
 use super::super::sandboxes::{SandboxJudge, unless_quarantined};
@@ -46,7 +46,7 @@ impl Explainer<'_> {
     }
 }
 
-impl Facts<'_> {
+impl PlanFacts<'_> {
     fn of_container(&self, subject: &Subject) -> Vec<RuleLine> {
         let (judge, _) = ContainerJudge::new(self.policy, &self.knowledge, &self.newest_containers);
         let place = self.container(&subject.id);

@@ -19,7 +19,7 @@ use crate::evidence::{cri_log, unpack};
 use crate::fleet::Standing;
 use crate::gc::Plan;
 use crate::gc::knowledge::{Knowledge, SourceState};
-use crate::health::{Facts, Finding, Verdict};
+use crate::health::{Finding, HealthFacts, Verdict};
 use crate::model::{Brake, Evidence, FailureClass, Pass, Pods, Target, Targets};
 use crate::snapshot::{Look, Sample};
 use crate::state::EvidenceFilter;
@@ -197,8 +197,8 @@ impl Node {
             None => (SourceState::None, None),
         };
         let mut facts = match &look {
-            Some(look) => Facts::of(look, is_new, pods.0),
-            None => Facts::default(),
+            Some(look) => HealthFacts::of(look, is_new, pods.0),
+            None => HealthFacts::default(),
         };
         if service.observer.hangs() {
             facts.service = Some(Finding::problem("service hangs, restart it"));

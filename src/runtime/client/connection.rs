@@ -16,7 +16,7 @@ use tower::service_fn;
 use super::framing::{Awaits, Checked};
 use super::streams::Streams;
 use super::{Error, Settings};
-use crate::runtime::convert::{Row, Shared};
+use crate::runtime::convert::{Interner, Row};
 
 /// How much of one answer the runtime may send ahead, which stays in memory until it is read. With the default
 /// of 64 KiB an answer of 16 MiB waits 256 times.
@@ -43,7 +43,7 @@ pub(super) struct Connection {
     /// The state of the streaming RPCs.
     pub(super) streams: Streams,
     /// Values that rows share.
-    pub(super) shared: Arc<Mutex<Shared>>,
+    pub(super) shared: Arc<Mutex<Interner>>,
 }
 
 impl Connection {

@@ -34,7 +34,7 @@ use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
 use crate::runtime::codec::Page;
 use crate::runtime::{Error, ListMode, Listed};
 use fallback_list::{FallbackList, ListedRecord, Question};
-use found::Found;
+use found::FoundRows;
 use row_cache::RowCache;
 
 /// After this many looks with fallbacks the better ones are tried again, whatever the rows weigh.
@@ -315,8 +315,8 @@ async fn by_state<K: FallbackList>(
     client: &Client,
     memory: &Memory,
     clock: Clock,
-) -> Result<(Found<K::Model>, BTreeSet<i32>), Error> {
-    let mut found = Found::default();
+) -> Result<(FoundRows<K::Model>, BTreeSet<i32>), Error> {
+    let mut found = FoundRows::default();
     let mut tight = BTreeSet::new();
     for state in K::STATES {
         if memory.tight.contains(state) {
@@ -366,7 +366,7 @@ impl Memory {
     }
 
     /// Decides from the rows where the next look begins.
-    fn look_over<M>(&mut self, found: &Found<M>, tight: BTreeSet<i32>, coverage: Coverage)
+    fn look_over<M>(&mut self, found: &FoundRows<M>, tight: BTreeSet<i32>, coverage: Coverage)
     where
         M: ListedRecord,
     {
@@ -400,7 +400,7 @@ impl Memory {
 
     /// Returns the weight of the unfiltered list. It is exact if every row was in a list answer, or if no row
     /// came or went since the runtime reported it; otherwise it uses average weights, or is a lower bound.
-    fn weigh<M>(&self, found: &Found<M>, coverage: Coverage) -> u64 {
+    fn weigh<M>(&self, found: &FoundRows<M>, coverage: Coverage) -> u64 {
         let weighed = found.weighed();
         let Some(refused_size) = self.refused_size else {
             return weighed;
@@ -421,7 +421,7 @@ impl Memory {
 impl RefusedSize {
     /// Returns the average weight of a row that was in no list answer. While rows are missing, all rows
     /// together weigh what the runtime reported.
-    fn mean<M>(&self, found: &Found<M>) -> u64 {
+    fn mean<M>(&self, found: &FoundRows<M>) -> u64 {
         let count = u64::try_from(found.count()).unwrap_or(u64::MAX).max(1);
         let mean = || self.bytes.div_ceil(count);
         self.rows.map_or_else(mean, |rows| rows.mean)

@@ -20,7 +20,7 @@ use super::row_body::RowBody;
 use super::streams::{LISTS_WITHOUT, Stream, Streams};
 use crate::model::{Container, Coverage, PodSandbox};
 use crate::runtime::codec::{Page, RowReader};
-use crate::runtime::convert::{Row, Shared};
+use crate::runtime::convert::{Interner, Row};
 use crate::runtime::{Defect, Error, ListMode, Listed};
 
 /// An RPC's name, and its path on the wire.
@@ -175,7 +175,7 @@ impl Connection {
     /// Reads one answer; its rows share equal values with all that `shared` knows.
     pub(super) async fn page<Q, R>(
         &self,
-        shared: &Arc<Mutex<Shared>>,
+        shared: &Arc<Mutex<Interner>>,
         rpc: Rpc,
         message: Q,
         deadline: Duration,
@@ -227,7 +227,7 @@ impl Connection {
     /// other half look deleted.
     async fn read<Q, R>(
         &self,
-        shared: &Arc<Mutex<Shared>>,
+        shared: &Arc<Mutex<Interner>>,
         path: &'static str,
         message: Q,
         deadline: Duration,

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::model;
     use crate::runtime::codec::{Page, read};
-    use crate::runtime::convert::Shared;
+    use crate::runtime::convert::Interner;
     use crate::runtime::defect::{Oversize, cause};
 
     const LIMIT: usize = 1 << 20;
@@ -155,7 +155,7 @@ mod tests {
             .map(Ok);
         let body = StreamBody::new(stream::iter(frames.collect::<Vec<_>>()));
         let answer = framed(Response::new(body), LIMIT, Awaits::Any);
-        let shared = Arc::new(Mutex::new(Shared::default()));
+        let shared = Arc::new(Mutex::new(Interner::default()));
         let rows = Arc::new(Mutex::new(RowReader::<ContainerRow>::new(shared)));
         let body = RowBody::new(answer.into_body(), Arc::clone(&rows));
         let arrived = body.collect().await?;
@@ -243,7 +243,7 @@ mod tests {
             let headers = whole.headers_mut();
             headers.insert("grpc-status", "0".parse().unwrap());
             let body = framed(whole, LIMIT, Awaits::Any).into_body();
-            let shared = Arc::new(Mutex::new(Shared::default()));
+            let shared = Arc::new(Mutex::new(Interner::default()));
             let rows = RowReader::<ContainerRow>::new(shared);
             let body = RowBody::new(body, Arc::new(Mutex::new(rows)));
             assert!(body.collect().await.is_err(), "{length} {end:?}");

@@ -96,7 +96,7 @@ async fn the_first_that_is_named_wins_and_is_not_asked() {
         |places: &mut Places| places.environment = Some(" ".to_owned()),
     ] {
         forget(&mut places);
-        let Found { path, why } = discover(&places).await.unwrap();
+        let DiscoveredEndpoint { path, why } = discover(&places).await.unwrap();
         found.push(format!("{}: {why}", path.display()));
     }
     let crictl = places.crictl_config.display();
@@ -144,7 +144,7 @@ async fn the_first_known_socket_that_speaks_cri_is_taken() {
     let found = discover(&places).await.unwrap();
     assert_eq!(
         found,
-        Found {
+        DiscoveredEndpoint {
             path,
             why: "containerd 1.7.24 answers there".to_owned()
         }

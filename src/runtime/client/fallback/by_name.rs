@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::containerd::{self, Ids};
 use super::disk;
 use super::fallback_list::{ListedRecord, Question};
-use super::found::Found;
+use super::found::FoundRows;
 use super::questions::Questions;
 use super::{Client, Clock, Error, FallbackList, ListMode, by_state};
 use crate::model::{ContainerId, PodSandboxId, PodUid};
@@ -30,7 +30,7 @@ pub(super) struct NameLookup {
 /// Adds to `found` the objects that can be found by name.
 pub(super) async fn read<K: FallbackList>(
     client: &Client,
-    found: &mut Found<K::Model>,
+    found: &mut FoundRows<K::Model>,
     clock: Clock,
 ) -> Result<NameLookup, Error> {
     let ids = service::<K>(client, clock).await?.unwrap_or_default();
@@ -59,7 +59,7 @@ pub(super) async fn read<K: FallbackList>(
 async fn by_ids<K: FallbackList>(
     client: &Client,
     ids: &Ids,
-    found: &mut Found<K::Model>,
+    found: &mut FoundRows<K::Model>,
     asking: &mut Questions<'_, K>,
 ) -> Result<bool, Error> {
     let state = K::list_state(&client.shared.list_states);
@@ -72,7 +72,7 @@ async fn by_ids<K: FallbackList>(
 }
 
 /// Returns the pods for which a list is cheaper than asking for each missing container.
-fn pods_worth_a_list<M>(ids: &Ids, found: &Found<M>) -> BTreeSet<PodUid> {
+fn pods_worth_a_list<M>(ids: &Ids, found: &FoundRows<M>) -> BTreeSet<PodUid> {
     let mut counts: BTreeMap<&PodUid, usize> = BTreeMap::new();
     for (id, uid) in ids {
         if let Some(uid) = uid
@@ -86,7 +86,7 @@ fn pods_worth_a_list<M>(ids: &Ids, found: &Found<M>) -> BTreeSet<PodUid> {
     worth.map(|(uid, _)| uid.clone()).collect()
 }
 
-fn missing<M>(ids: &Ids, found: &Found<M>) -> BTreeSet<Box<str>> {
+fn missing<M>(ids: &Ids, found: &FoundRows<M>) -> BTreeSet<Box<str>> {
     let missing = ids.keys().filter(|id| !found.contains(id));
     missing.cloned().collect()
 }
@@ -96,7 +96,7 @@ fn missing<M>(ids: &Ids, found: &Found<M>) -> BTreeSet<Box<str>> {
 async fn by_names<K: FallbackList>(
     client: &Client,
     ids: &Ids,
-    found: &mut Found<K::Model>,
+    found: &mut FoundRows<K::Model>,
     asking: &mut Questions<'_, K>,
 ) -> Result<(), Error> {
     let names = disk::names(&client.shared.disk, &client.shared.settings.log_roots).await;
@@ -112,7 +112,7 @@ async fn by_names<K: FallbackList>(
     let known_ids = known_ids::<K>(client, ids, &names, &other);
     let list_costs = 1 + known_ids.len().max(pods.len()) / RECORDS_PER_QUESTION;
     let ids_first = known_ids.len() < pods.len() * list_costs;
-    let left = |found: &Found<K::Model>| -> BTreeSet<Box<str>> {
+    let left = |found: &FoundRows<K::Model>| -> BTreeSet<Box<str>> {
         let left = known_ids.iter().filter(|id| !found.contains(id));
         left.cloned().collect()
     };
@@ -192,14 +192,14 @@ async fn neighbours<K: FallbackList>(
     };
     let found = match whole {
         Some((_, page)) => {
-            let mut found = Found::default();
+            let mut found = FoundRows::default();
             found.add(page);
             found
         }
         None => match by_state::<K>(client, &memory, clock).await {
             Ok((found, _)) => found,
             Err(error) if error.is_lost() => return Err(error),
-            Err(_) => Found::default(),
+            Err(_) => FoundRows::default(),
         },
     };
     let name = |row: &K::Model| (row.pod().cloned(), row.sandbox().clone());
@@ -231,7 +231,7 @@ pub(super) async fn service<K: FallbackList>(
 pub(super) async fn proves<K: FallbackList>(
     client: &Client,
     ids: &Ids,
-    found: &mut Found<K::Model>,
+    found: &mut FoundRows<K::Model>,
     clock: Clock,
 ) -> Result<bool, Error> {
     let strangers = found

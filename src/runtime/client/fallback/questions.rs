@@ -8,7 +8,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::MutexGuard;
 
 use super::fallback_list::{ListedRecord, Question, Record};
-use super::found::{Entry, Found};
+use super::found::{FoundRow, FoundRows};
 use super::row_cache::{ReadRound, RowCache};
 use super::{Client, Clock, Error, FallbackList, ask};
 use crate::runtime::codec::Page;
@@ -111,7 +111,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     pub(super) async fn parts(
         &mut self,
         parts: BTreeSet<Question>,
-        found: &mut Found<K::Model>,
+        found: &mut FoundRows<K::Model>,
     ) -> Result<bool, Error> {
         let (client, clock) = (self.client, self.clock);
         let mut queue = self.row_cache().parts_in_turn(self.asks, parts).into_iter();
@@ -145,7 +145,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
         &mut self,
         part: Question,
         answer: Result<Page<K::Model>, Error>,
-        found: &mut Found<K::Model>,
+        found: &mut FoundRows<K::Model>,
     ) -> Result<(), Error> {
         match answer {
             Ok(page) => {
@@ -181,7 +181,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     pub(super) async fn one_by_one(
         &mut self,
         ids: BTreeSet<Box<str>>,
-        found: &mut Found<K::Model>,
+        found: &mut FoundRows<K::Model>,
     ) -> Result<bool, Error> {
         let ids = self.row_cache().ids_in_turn(self.asks, ids);
         let ended = self.ids(ids, found).await?;
@@ -194,7 +194,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
         &mut self,
         ids: BTreeSet<Box<str>>,
         parts: BTreeSet<Question>,
-        found: &mut Found<K::Model>,
+        found: &mut FoundRows<K::Model>,
     ) -> Result<(), Error> {
         let mut again = Self::keeping(self.client, self.clock);
         again.asks = ReadRound::Again;
@@ -210,7 +210,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     pub(super) async fn ids(
         &mut self,
         ids: Vec<Box<str>>,
-        found: &mut Found<K::Model>,
+        found: &mut FoundRows<K::Model>,
     ) -> Result<Ended, Error> {
         let (client, clock) = (self.client, self.clock);
         let (mut all, mut any) = (true, false);
@@ -270,8 +270,8 @@ impl<'a, K: FallbackList> Questions<'a, K> {
         }
     }
 
-    fn add(&self, id: &str, record: Record<K::Model>, found: &mut Found<K::Model>) {
-        let entry = Entry::asked(record.row, record.mounted);
+    fn add(&self, id: &str, record: Record<K::Model>, found: &mut FoundRows<K::Model>) {
+        let entry = FoundRow::asked(record.row, record.mounted);
         if self.keeps {
             self.row_cache().keep(id, entry.clone());
         }

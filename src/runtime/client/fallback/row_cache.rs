@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::containerd::Ids;
 use super::fallback_list::{ListedRecord, Question};
-use super::found::{Entry, Found};
+use super::found::{FoundRow, FoundRows};
 use crate::model::{PodSandboxId, PodUid};
 use crate::runtime::codec::Page;
 
@@ -19,7 +19,7 @@ use crate::runtime::codec::Page;
 #[derive(Debug)]
 pub(super) struct RowCache<M> {
     connection: u64,
-    rows: BTreeMap<Box<str>, Entry<M>>,
+    rows: BTreeMap<Box<str>, FoundRow<M>>,
     /// Parts of the list that are over the limit by themselves.
     refused: BTreeSet<Question>,
     /// Parts of the list that were read.
@@ -74,13 +74,13 @@ impl<M: ListedRecord + Clone> RowCache<M> {
     }
 
     /// Forgets rows whose id is gone; adds to `found` the missing rows that cannot have changed.
-    pub(super) fn fill(&mut self, ids: &Ids, found: &mut Found<M>) {
+    pub(super) fn fill(&mut self, ids: &Ids, found: &mut FoundRows<M>) {
         self.rows.retain(|id, _| ids.contains_key(id));
         self.fill_unconfirmed(found);
     }
 
     /// Adds to `found` the missing rows that cannot have changed; returns their ids.
-    pub(super) fn fill_unconfirmed(&self, found: &mut Found<M>) -> BTreeSet<Box<str>> {
+    pub(super) fn fill_unconfirmed(&self, found: &mut FoundRows<M>) -> BTreeSet<Box<str>> {
         let mut filled = BTreeSet::new();
         for (id, entry) in &self.rows {
             if entry.row.is_over() && !found.contains(id) {
@@ -138,13 +138,13 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         self.rows.get(id).map(|entry| &entry.row)
     }
 
-    pub(super) fn keep(&mut self, id: &str, entry: Entry<M>) {
+    pub(super) fn keep(&mut self, id: &str, entry: FoundRow<M>) {
         self.rows.insert(id.into(), entry);
     }
 
     pub(super) fn keep_page(&mut self, page: &Page<M>) {
         for (row, weight) in page.rows.iter().zip(&page.weights) {
-            self.keep(row.id(), Entry::listed(row.clone(), *weight));
+            self.keep(row.id(), FoundRow::listed(row.clone(), *weight));
         }
     }
 
