@@ -23,7 +23,7 @@ use yaml_rust2::YamlEmitter;
 
 use crate::gc::Policy;
 use crate::logs::Roots;
-use crate::model::setting::Kind;
+use crate::model::setting::TextKind;
 use crate::pods::SourceName;
 use crate::telemetry::Log;
 use strum::VariantArray;
@@ -34,7 +34,9 @@ use layers::Layers;
 #[cfg(test)]
 use reload::FIXED;
 use sections::NodeName;
-pub use sections::{Alertmanager, BackOff, Brakes, Collect, Gc, Mode, Node, Route, Thresholds};
+pub use sections::{
+    AlertRoute, Alertmanager, BackOff, Brakes, Collect, Gc, Mode, NodeSection, Thresholds,
+};
 use value::Value;
 
 /// The whole effective configuration. Keys, defaults and ranges: `docs/configuration.md`.
@@ -48,7 +50,7 @@ pub struct Config {
     #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub collect: Collect,
     /// Which node this is.
-    pub node: Node,
+    pub node: NodeSection,
     /// `observe` plans and reports, and never removes; `enforce` removes.
     pub mode: Mode,
     /// What stays and what goes; holds `pods.settle`, `pods.quiet` and `pods.assume_finished_after` too.
@@ -64,7 +66,7 @@ pub struct Config {
     pub thresholds: Thresholds,
     /// Which alert asks for which targets: `{match: {label: value}, targets: [containers, sandboxes, logs, images,
     /// all]}`. Empty: the alert's label `crisweep` says it.
-    pub alerts: Vec<Route>,
+    pub alerts: Vec<AlertRoute>,
     /// Alertmanagers that are asked for alerts.
     pub alertmanager: Alertmanager,
     /// What holds triggers back.

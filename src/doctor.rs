@@ -17,7 +17,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{DoctorFacts, End, Latency, ListsRead};
+pub use facts::{ContainerExit, DoctorFacts, Latency, ListsRead};
 pub use gather::Doctor;
 pub use report::{Counts, Finding, Others, Report, Severity, Top, TopRow};
 

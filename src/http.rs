@@ -45,7 +45,7 @@ use axum::routing::{self, MethodRouter};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::metrics::Endpoint;
+use crate::metrics::HttpEndpoint;
 use crate::model::{Target, Targets, UnknownTarget, escape};
 use crate::snapshot::NoSnapshot;
 use crate::state;
@@ -210,7 +210,7 @@ async fn no_such_path(request: Request) -> Problem {
 }
 
 async fn count(State(service): State<Service>, request: Request, next: Next) -> Response {
-    let endpoint = Endpoint::of_path(request.uri().path());
+    let endpoint = HttpEndpoint::of_path(request.uri().path());
     let mut response = next.run(request).await;
     service
         .metrics

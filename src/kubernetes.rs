@@ -22,8 +22,8 @@ use crate::outgoing::{self, ClientCache, ClientParts, HttpResponse, TlsConfig};
 use crate::system::blocking::BlockingPool;
 pub use error::Error;
 use exec::{Credential, Plugin, PluginCommand};
-use held::Held;
-use kubeconfig::Place;
+use held::SecretSource;
+use kubeconfig::ClusterAccess;
 pub use server::ApiServer;
 
 /// A client of the API server.
@@ -46,7 +46,7 @@ type ServerIdentity = (String, TlsConfig, Option<Vec<u8>>);
 type ClientKey = (
     String,
     TlsConfig,
-    Option<(Held, Held)>,
+    Option<(SecretSource, SecretSource)>,
     Option<PluginCommand>,
 );
 
@@ -149,7 +149,7 @@ impl ApiClient {
 
     async fn token(
         &self,
-        place: &Place,
+        place: &ClusterAccess,
         credential: Option<&Credential>,
     ) -> Result<Option<HeaderValue>, Error> {
         let (from, text) = match (&place.token, credential) {
@@ -172,7 +172,7 @@ impl ApiClient {
     /// Returns a client that trusts the CAs of now and shows the certificate of now.
     async fn client(
         &self,
-        place: &Place,
+        place: &ClusterAccess,
         url: &Url,
         credential: Option<&Credential>,
     ) -> Result<Client, Error> {
@@ -195,7 +195,7 @@ impl ApiClient {
 
     /// Fails once when the kubeconfig file names another server than before: what the other one said, and since when,
     /// must not count for this one.
-    fn is_still_the_same(&self, place: &Place, ca: Option<&Vec<u8>>) -> Result<(), Error> {
+    fn is_still_the_same(&self, place: &ClusterAccess, ca: Option<&Vec<u8>>) -> Result<(), Error> {
         let now = (place.url.clone(), place.tls.clone(), ca.cloned());
         let before = self.asked.lock().replace(now.clone());
         let is_other = before.is_some_and(|before| before != now);
@@ -210,7 +210,7 @@ impl ApiClient {
     /// Returns the client certificate and its key; `tls` then names where they come from.
     async fn identity(
         &self,
-        place: &Place,
+        place: &ClusterAccess,
         credential: Option<&Credential>,
         tls: &mut TlsConfig,
     ) -> Result<Option<Identity>, outgoing::Error> {
@@ -238,7 +238,7 @@ impl ApiClient {
     }
 }
 
-impl Place {
+impl ClusterAccess {
     fn client_key(&self) -> ClientKey {
         (
             self.url.clone(),

@@ -23,7 +23,7 @@ use crate::model::{
     AlertResult, Brake, CallerKind, Cause, EventResult, EvidenceFailure, FailureClass, Outcome,
     Pass, PollResult, RemoveReason, Target,
 };
-pub use labels::Endpoint;
+pub use labels::HttpEndpoint;
 use labels::{Removed, StatusClass};
 use optional_gauge::seconds;
 use series::{Series, register_infos};
@@ -116,7 +116,7 @@ impl Metrics {
     }
 
     /// Counts an answered HTTP request.
-    pub fn http_request(&self, endpoint: Endpoint, status: u16) {
+    pub fn http_request(&self, endpoint: HttpEndpoint, status: u16) {
         let labels = (endpoint, StatusClass::of(status));
         self.inner.series.http_requests.count(labels);
     }

@@ -75,7 +75,7 @@ const FRESH_STATUS_BUDGET: Duration = Duration::from_secs(60);
 pub struct Vanished;
 
 /// A part of a look, or why it is missing.
-pub type Part<T> = Result<T, runtime::Error>;
+pub type LookResult<T> = Result<T, runtime::Error>;
 
 /// Takes looks and shares them. Cloning shares.
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ struct ObserverInner {
     statvfs: Statvfs,
     scanner: Scanner,
     flight: Mutex<Flight>,
-    memory: tokio::sync::Mutex<Memory>,
+    memory: tokio::sync::Mutex<LookMemory>,
     ages: Mutex<AgeBook>,
     claims: Claims,
     trend: Mutex<Trend>,
@@ -102,7 +102,7 @@ struct ObserverInner {
 
 /// What one look passes to the next; locked during a look.
 #[derive(Debug)]
-struct Memory {
+struct LookMemory {
     pods: PodSource,
     /// The settings behind `pods`.
     of: pods::Config,
@@ -118,7 +118,7 @@ impl Observer {
     pub fn new(client: runtime::Client, config: watch::Receiver<Arc<Config>>) -> Self {
         let now = Arc::clone(&config.borrow());
         let host_root = now.runtime.host_root.clone();
-        let memory = tokio::sync::Mutex::new(Memory {
+        let memory = tokio::sync::Mutex::new(LookMemory {
             pods: reload::pods(&now),
             of: now.pods.clone(),
             pod_histories: PodHistories::default(),

@@ -36,10 +36,10 @@ pub use evidence::{
     EvidenceBounds, EvidenceFilter, EvidenceFound, EvidenceRoom, ID_PREFIX_MIN, read_evidence,
     read_evidence_of,
 };
-pub use filter::Page;
+pub use filter::ResultPage;
 pub use journal::{Journal, Opened};
 pub use lines::LinesTo;
-pub use lock::{Held, Holder, Socket, held};
+pub use lock::{LockHeld, LockHolder, Socket, held};
 pub use owner::{Owner, give};
 pub use parameters::Parameters;
 pub use passes::{History, interrupt};

@@ -18,14 +18,14 @@ use crisweep::gc::{self, Plan, Policy};
 use crisweep::metrics::Metrics;
 use crisweep::metrics::scrape::Format;
 use crisweep::model::Container;
-use crisweep::runtime::codec::{self, Page};
+use crisweep::runtime::codec::{self, ListChunk};
 use crisweep::runtime::convert::Interner;
 use crisweep::snapshot::Look;
 use crisweep_proto::cri;
 use fixture::{Fixture, both, fixture};
 use gungraun::{library_benchmark, library_benchmark_group, main};
 
-type Containers = Page<Container>;
+type Containers = ListChunk<Container>;
 
 fn read(node: &Fixture, shared: &mut Interner) -> Containers {
     codec::read_with::<cri::ContainerRow>(node.containers.clone(), shared).expect("rows")

@@ -15,7 +15,7 @@ use super::command::args::whole;
 use super::command::text::{outcome_ink, pass_ink, pass_text, table};
 use super::output::{note, print_json, print_on};
 use super::screen::{Ink, Screen, Wide};
-use super::service::{Question, Site};
+use super::service::{ServiceQuery, Site};
 use crate::config::Config;
 use crate::model::{Pass, TargetReport, escape, short_duration};
 use crate::state::{self, PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter, RemovalRecord};
@@ -132,7 +132,7 @@ async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<ShownPas
     struct Removals {
         removals: Vec<RemovalRecord>,
     }
-    let question = Question::within(site, SERVICE_PATIENCE)
+    let question = ServiceQuery::within(site, SERVICE_PATIENCE)
         .await
         .up_to(ANSWER_MAX_BYTES);
     let Some(id) = &args.id else {

@@ -65,7 +65,7 @@ async fn run_command(cli: Cli) -> ExitCode {
         overrides
             .log_level
             .get_or_insert_with(|| "error".to_owned());
-        let origin = check::Origin {
+        let origin = check::ConfigOrigin {
             file: cli.global.config_file,
             overrides,
             endpoint: cli.global.runtime_endpoint,
@@ -239,7 +239,7 @@ async fn serve(config: Config, flag: Option<String>, reload: http::Reload) -> an
 }
 
 /// Returns the crisweep that holds the state directory, if there is one and the disk answers.
-async fn held(config: &Config) -> Option<state::Held> {
+async fn held(config: &Config) -> Option<state::LockHeld> {
     let dir = config.state.dir.clone()?;
     let disk = BlockingPool::new(1);
     let held = disk.run(HELD_TIMEOUT, move || state::held(&dir)).await;

@@ -14,7 +14,7 @@ use super::check;
 use super::command::looked;
 use super::output::{note, print_json, print_on};
 use super::screen::Screen;
-use super::service::{NOT_UNDERSTOOD, Question, Site};
+use super::service::{NOT_UNDERSTOOD, ServiceQuery, Site};
 use crate::http;
 
 /// How long the service may take: a look at the node takes it up to 3 s.
@@ -49,7 +49,7 @@ Examples:
 /// # Errors
 /// If the node cannot be looked at, or the named service does not answer.
 pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<bool> {
-    let (status, by) = match Question::once(&site, PATIENCE, "/api/v1/status").await? {
+    let (status, by) = match ServiceQuery::once(&site, PATIENCE, "/api/v1/status").await? {
         Ok(status) => (status, "service"),
         Err(why) => {
             note(&format!(

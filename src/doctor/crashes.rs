@@ -8,7 +8,7 @@ use serde_json::json;
 use super::litter::is_plain;
 use super::owners::{Owner, Owners};
 use super::report::many;
-use super::{DoctorFacts, End, FINDINGS_MAX, Finding, Severity};
+use super::{ContainerExit, DoctorFacts, FINDINGS_MAX, Finding, Severity};
 use crate::model::{
     Container, ContainerId, ContainerState, Evidence, PodRef, PodUid, Text, ending, short_duration,
 };
@@ -30,13 +30,13 @@ const ENDS_OF_NAME: usize = 2;
 
 /// The containers of one name of one pod, newest attempt first.
 #[derive(Debug)]
-struct Name<'a> {
+struct ContainerAttempts<'a> {
     pod: &'a PodRef,
     container: &'a Text,
     rows: Vec<&'a Container>,
 }
 
-impl Name<'_> {
+impl ContainerAttempts<'_> {
     fn attempts(&self) -> u32 {
         self.rows.first().map_or(0, |row| row.attempt)
     }
@@ -56,13 +56,13 @@ impl Name<'_> {
 }
 
 /// Returns the names that may be in a loop, those with the most attempts first.
-fn names(facts: &DoctorFacts) -> Vec<Name<'_>> {
-    let mut by_name: BTreeMap<(&PodUid, &Text), Name<'_>> = BTreeMap::new();
+fn names(facts: &DoctorFacts) -> Vec<ContainerAttempts<'_>> {
+    let mut by_name: BTreeMap<(&PodUid, &Text), ContainerAttempts<'_>> = BTreeMap::new();
     for row in &facts.containers {
         let Some(pod) = row.pod.as_deref() else {
             continue;
         };
-        let empty = || Name {
+        let empty = || ContainerAttempts {
             pod,
             container: &row.name,
             rows: Vec::new(),
@@ -70,7 +70,7 @@ fn names(facts: &DoctorFacts) -> Vec<Name<'_>> {
         let name = by_name.entry((&pod.uid, &row.name)).or_insert_with(empty);
         name.rows.push(row);
     }
-    let mut names: Vec<Name<'_>> = by_name.into_values().collect();
+    let mut names: Vec<ContainerAttempts<'_>> = by_name.into_values().collect();
     for name in &mut names {
         name.rows
             .sort_by_key(|row| std::cmp::Reverse((row.attempt, row.created_at)));
@@ -84,7 +84,7 @@ fn names(facts: &DoctorFacts) -> Vec<Name<'_>> {
 /// Returns the names whose kept evidence tells more, and the containers whose status does.
 pub(super) fn wanted(facts: &DoctorFacts) -> (Vec<(String, String)>, Vec<ContainerId>) {
     let names = names(facts);
-    let of = |name: &Name<'_>| (name.pod.uid.to_string(), name.container.to_string());
+    let of = |name: &ContainerAttempts<'_>| (name.pod.uid.to_string(), name.container.to_string());
     let dead = names.iter().flat_map(|name| {
         let exited = name
             .rows
@@ -97,9 +97,9 @@ pub(super) fn wanted(facts: &DoctorFacts) -> (Vec<(String, String)>, Vec<Contain
 
 /// One attempt of which the end is known.
 #[derive(Clone, Debug)]
-struct Ended {
+struct EndedAttempt {
     attempt: u32,
-    end: Option<End>,
+    end: Option<ContainerExit>,
     created_at: Timestamp,
     finished_at: Option<Timestamp>,
     /// Its evidence.
@@ -123,11 +123,11 @@ struct Loop<'a> {
     restarts_1h: u32,
     restarts_24h: u32,
     /// Newest first.
-    ends: Vec<Ended>,
+    ends: Vec<EndedAttempt>,
 }
 
 impl<'a> Loop<'a> {
-    fn of(facts: &DoctorFacts, name: &Name<'a>) -> Option<Self> {
+    fn of(facts: &DoctorFacts, name: &ContainerAttempts<'a>) -> Option<Self> {
         let ends = ends(facts, name);
         let known = name.rows.iter().map(|row| (row.attempt, row.created_at));
         let known: Vec<(u32, Timestamp)> = known
@@ -176,30 +176,30 @@ impl<'a> Loop<'a> {
         })
     }
 
-    fn last(&self) -> Option<&End> {
+    fn last(&self) -> Option<&ContainerExit> {
         self.ends.iter().find_map(|it| it.end.as_ref())
     }
 
     /// Returns the latest ends in a row that failed.
-    fn streak(&self) -> Vec<&Ended> {
+    fn streak(&self) -> Vec<&EndedAttempt> {
         let known = self.ends.iter().filter(|it| it.end.is_some());
-        let failed = |it: &&Ended| it.end.as_ref().is_some_and(|end| end.exit_code != 0);
+        let failed = |it: &&EndedAttempt| it.end.as_ref().is_some_and(|end| end.exit_code != 0);
         known.take_while(failed).collect()
     }
 }
 
-fn ends(facts: &DoctorFacts, name: &Name<'_>) -> Vec<Ended> {
-    let mut ends: BTreeMap<u32, Ended> = BTreeMap::new();
+fn ends(facts: &DoctorFacts, name: &ContainerAttempts<'_>) -> Vec<EndedAttempt> {
+    let mut ends: BTreeMap<u32, EndedAttempt> = BTreeMap::new();
     let of_pod = |it: &&Evidence| {
         let uid = it.pod.as_ref().map(|pod| pod.uid.as_str());
         it.container == **name.container && uid == Some(name.pod.uid.as_str())
     };
     for it in facts.past.iter().flat_map(|past| &past.ends).filter(of_pod) {
-        let end = it.exit_code.map(|exit_code| End {
+        let end = it.exit_code.map(|exit_code| ContainerExit {
             exit_code,
             reason: it.reason.clone(),
         });
-        ends.entry(it.attempt).or_insert(Ended {
+        ends.entry(it.attempt).or_insert(EndedAttempt {
             attempt: it.attempt,
             end,
             created_at: it.created_at,
@@ -215,7 +215,7 @@ fn ends(facts: &DoctorFacts, name: &Name<'_>) -> Vec<Ended> {
         .iter()
         .filter(|row| row.state == ContainerState::Exited)
     {
-        let ended = ends.entry(row.attempt).or_insert(Ended {
+        let ended = ends.entry(row.attempt).or_insert(EndedAttempt {
             attempt: row.attempt,
             end: None,
             created_at: row.created_at,
@@ -329,7 +329,7 @@ fn finding(
     })
 }
 
-fn ending_of(end: &End) -> String {
+fn ending_of(end: &ContainerExit) -> String {
     let words = ending(Some(end.exit_code), &end.reason);
     // `ending` continues a title; here a sentence goes on.
     match words.split(' ').next() {

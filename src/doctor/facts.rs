@@ -17,7 +17,7 @@ use crate::state::{Past, StateStatus};
 
 /// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct ContainerExit {
     /// Its exit code.
     pub exit_code: i32,
     /// The runtime's word for it.
@@ -72,7 +72,7 @@ pub struct DoctorFacts {
     /// What the database says of the last 24 hours; or why it says nothing.
     pub past: Result<Past, String>,
     /// How the last containers of crash loops ended.
-    pub ends: BTreeMap<ContainerId, End>,
+    pub ends: BTreeMap<ContainerId, ContainerExit>,
     /// How long a status takes; `None`: none was asked.
     pub latency: Option<Latency>,
     /// What the kubelet is set to.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::kubelet::{self, Configz, KubeletSettings};
-use super::{DoctorFacts, End, Latency, crashes};
+use super::{ContainerExit, DoctorFacts, Latency, crashes};
 use crate::config::Config;
 use crate::model::ContainerId;
 use crate::pods;
@@ -113,7 +113,7 @@ fn sample(facts: &DoctorFacts, mut ids: Vec<ContainerId>) -> Vec<ContainerId> {
 async fn statuses(
     client: &Client,
     ids: Vec<ContainerId>,
-) -> (BTreeMap<ContainerId, End>, Option<Latency>) {
+) -> (BTreeMap<ContainerId, ContainerExit>, Option<Latency>) {
     let until = Instant::now() + STATUSES;
     let (mut ends, mut calls, mut took) = (BTreeMap::new(), 0_u32, Duration::ZERO);
     for id in ids {
@@ -131,7 +131,7 @@ async fn statuses(
         let Some(status) = answer else { continue };
         if status.finished_at.is_some() {
             let (exit_code, reason) = (status.exit_code, status.reason);
-            ends.insert(id, End { exit_code, reason });
+            ends.insert(id, ContainerExit { exit_code, reason });
         }
     }
     let latency = took.checked_div(calls).map(|mean| Latency {

@@ -19,7 +19,7 @@ use super::{AgeFrom, Expected, Limit, Policy, Removal};
 use crate::model::{
     ContainerState, Coverage, PodRef, PodSandboxState, RemoveReason, Snapshot, Target,
 };
-use node::{ContainerRow, Node, PlannedRow, RowFacts, SandboxRow};
+use node::{CheckedNode, ContainerRow, PlannedRow, RowFacts, SandboxRow};
 
 /// A rule that a plan broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +38,9 @@ impl fmt::Display for Violation {
 
 /// Returns every rule that `removals` would break on this node; empty means that they may be carried out.
 pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<Violation> {
-    let node = Node::of(snapshot, policy, removals);
-    let images = images::Index::of(&node, removals);
-    let logs = logs::Index::of(&node, removals);
+    let node = CheckedNode::of(snapshot, policy, removals);
+    let images = images::ImageIndex::of(&node, removals);
+    let logs = logs::LogIndex::of(&node, removals);
     let answers = by_record(&node, removals);
     let mut others = BTreeSet::new();
     let mut violations = Vec::new();
@@ -70,7 +70,7 @@ struct BrokenRule(Option<&'static str>);
 
 /// Asks the rules about the first removal of each record; `None`: a removal is none. Goes through the records in their
 /// order, which is that of memory: in the order of the removals it takes a third more time.
-fn by_record(node: &Node<'_>, removals: &[Removal]) -> Vec<Option<BrokenRule>> {
+fn by_record(node: &CheckedNode<'_>, removals: &[Removal]) -> Vec<Option<BrokenRule>> {
     let mut answers = vec![None; removals.len()];
     for (place, record) in node.planned() {
         if let (Some(removal), Some(answer)) = (removals.get(place), answers.get_mut(place)) {
@@ -84,7 +84,7 @@ fn by_record(node: &Node<'_>, removals: &[Removal]) -> Vec<Option<BrokenRule>> {
 }
 
 fn container_rule(
-    node: &Node<'_>,
+    node: &CheckedNode<'_>,
     removal: &Removal,
     found: &ContainerRow<'_>,
 ) -> Option<&'static str> {
@@ -133,7 +133,7 @@ fn container_rule(
 }
 
 fn sandbox_rule(
-    node: &Node<'_>,
+    node: &CheckedNode<'_>,
     removal: &Removal,
     found: &SandboxRow<'_>,
 ) -> Option<&'static str> {
@@ -174,7 +174,11 @@ fn sandbox_rule(
 }
 
 /// Checks what the removal's reason claims about the pod.
-fn pod_rule(node: &Node<'_>, reason: RemoveReason, facts: &RowFacts) -> Option<&'static str> {
+fn pod_rule(
+    node: &CheckedNode<'_>,
+    reason: RemoveReason,
+    facts: &RowFacts,
+) -> Option<&'static str> {
     let (pod, superseded) = (node.pod(facts.pod), facts.superseded);
     match reason {
         RemoveReason::PodDeleted => {
@@ -203,7 +207,7 @@ fn is_protected(policy: &Policy, pod: &PodRef) -> bool {
 }
 
 /// A switched-off target loses nothing, and nothing is counted while a part of the node is unseen.
-fn policy_rule(node: &Node<'_>, removal: &Removal) -> Option<&'static str> {
+fn policy_rule(node: &CheckedNode<'_>, removal: &Removal) -> Option<&'static str> {
     let policy = node.policy;
     let enabled = match removal.subject.target {
         Target::Containers => policy.containers.enabled,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::index::{Newest, Places};
+use super::index::{Newest, RowSet};
 use super::knowledge::Knowledge;
 use super::{Plan, Policy, Subject};
 use crate::model::{
@@ -23,7 +23,7 @@ pub(super) struct PlanFacts<'a> {
     pub(super) newest_containers: Newest,
     pub(super) newest_sandboxes: Newest,
     /// The containers that the plan removes.
-    pub(super) gone: Places,
+    pub(super) gone: RowSet,
     /// Why the pod source is not believed, if it is not.
     pub(super) source_doubt: Option<String>,
     /// Places by id.
@@ -44,7 +44,7 @@ impl<'a> PlanFacts<'a> {
             .removals_of(Target::Containers)
             .map(|removal| removal.subject.id.as_str())
             .collect();
-        let mut gone = Places::none(snapshot.containers.len());
+        let mut gone = RowSet::none(snapshot.containers.len());
         let mut inmates: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let mut users = BTreeMap::new();
         for (place, container) in snapshot.containers.iter().enumerate() {

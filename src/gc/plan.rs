@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::facts::PlanFacts;
-use super::index::{Newest, Places};
+use super::index::{Newest, RowSet};
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
 use super::newer::Newer;
@@ -144,7 +144,7 @@ impl<'a> Verdicts<'a> {
                 earlier.keep_others(verdict, object);
             }
         }
-        let mut gone = Places::none(snapshot.containers.len());
+        let mut gone = RowSet::none(snapshot.containers.len());
         for (place, _) in removals_in(&verdicts.containers) {
             gone.add(place);
         }

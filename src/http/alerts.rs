@@ -33,7 +33,7 @@ pub(super) struct Webhook {
     #[serde(default)]
     receiver: serde_json::Value,
     #[cfg_attr(test, schemars(with = "Vec<Received>"))]
-    alerts: Vec<Object<Received>>,
+    alerts: Vec<JsonObject<Received>>,
 }
 
 /// An [`Alert`] and its status. It repeats the fields of `Alert`, because serde's `flatten` would first copy
@@ -74,21 +74,21 @@ fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<WebhookStatus, D
 /// A value that is written as an object. Serde's structs also take an array of their values, in the order of the
 /// fields.
 #[derive(Debug)]
-struct Object<T>(T);
+struct JsonObject<T>(T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ObjectVisitor<T>(PhantomData<T>);
 
         impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-            type Value = Object<T>;
+            type Value = JsonObject<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Object<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(object)).map(Object)
+            fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<JsonObject<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(object)).map(JsonObject)
             }
         }
         deserializer.deserialize_map(ObjectVisitor(PhantomData))
@@ -151,11 +151,12 @@ pub(super) async fn post(
 }
 
 fn read(body: &[u8]) -> Result<Vec<(WebhookStatus, Alert)>, Problem> {
-    let Object(webhook) = serde_json::from_slice::<Object<Webhook>>(body).map_err(|error| {
-        Problem::bad(format!(
-            "this is not an Alertmanager webhook of version \"4\": {error}"
-        ))
-    })?;
+    let JsonObject(webhook) =
+        serde_json::from_slice::<JsonObject<Webhook>>(body).map_err(|error| {
+            Problem::bad(format!(
+                "this is not an Alertmanager webhook of version \"4\": {error}"
+            ))
+        })?;
     if webhook.version != "4" {
         let version = &webhook.version;
         return Err(Problem::bad(format!(
@@ -166,7 +167,8 @@ fn read(body: &[u8]) -> Result<Vec<(WebhookStatus, Alert)>, Problem> {
     let receiver = webhook.receiver.as_str().map(shorten);
     let receiver = receiver.as_deref();
     let alerts = webhook.alerts.into_iter();
-    let alerts: Vec<(WebhookStatus, Alert)> = alerts.map(|Object(it)| it.alert(receiver)).collect();
+    let alerts: Vec<(WebhookStatus, Alert)> =
+        alerts.map(|JsonObject(it)| it.alert(receiver)).collect();
     if let Some((_, alert)) = alerts.iter().find(|(_, alert)| alert.is_too_long()) {
         return Err(Problem::bad(format!(
             "the fingerprint or startsAt of an alert \"{}\" is longer than {KEY_MAX_BYTES} bytes",

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use super::browser::client;
 use super::{Fixed, HEALTHY, Problem, READY, Service};
 use crate::access::{Asking, Client, Decision, Peer, Scope};
-use crate::metrics::Endpoint;
+use crate::metrics::HttpEndpoint;
 use crate::model::{AlertResult, Caller};
 use crate::telemetry::LineLimit;
 
@@ -102,7 +102,7 @@ pub(super) async fn guard(
 fn too_many(service: &Service, peer: &Peer, uri: &Uri, wait: Duration) -> Response {
     let seconds = wait.as_secs_f64().ceil().max(1.0);
     let why = "the rate limit of the web configuration file is reached; try again later";
-    let status = if Endpoint::of_path(uri.path()) == Endpoint::Webhook {
+    let status = if HttpEndpoint::of_path(uri.path()) == HttpEndpoint::Webhook {
         StatusCode::SERVICE_UNAVAILABLE
     } else {
         StatusCode::TOO_MANY_REQUESTS
@@ -130,7 +130,7 @@ fn is_reading(method: &Method) -> bool {
 
 fn refuse(service: &Service, peer: &Peer, uri: &Uri, status: StatusCode, why: &str) -> Response {
     let fixed = &service.fixed;
-    if Endpoint::of_path(uri.path()) == Endpoint::Webhook {
+    if HttpEndpoint::of_path(uri.path()) == HttpEndpoint::Webhook {
         service.metrics.alert(AlertResult::Refused);
     }
     if let Some(left_out) = fixed.refusals.admit(fixed.started.elapsed()) {

@@ -22,7 +22,7 @@ use crate::model::{
     PodSandboxState, Pods, Snapshot, Target,
 };
 use crate::runtime::Listed;
-use crate::snapshot::{Look, Part, Weight};
+use crate::snapshot::{Look, LookResult, Weight};
 use crate::state;
 
 /// How long the status waits for a new look.
@@ -110,7 +110,7 @@ struct NodeStatus {
     /// Number of objects in each state; lacks lists that could not be read.
     states: BTreeMap<&'static str, BTreeMap<&'static str, usize>>,
     /// The image policy's marks.
-    marks: Marks,
+    marks: ImageMarks,
     /// How each list was read; lacks those that could not be read.
     lists: BTreeMap<&'static str, ListStatus>,
     pods: PodsStatus,
@@ -120,8 +120,8 @@ struct NodeStatus {
 
 /// Where images begin to go, and how far.
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Marks {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Marks"))]
+struct ImageMarks {
     image_high_percent: u8,
     image_low_percent: u8,
 }
@@ -309,7 +309,7 @@ pub(crate) fn of_look(
             },
             figures: look.figures(),
             states: states(look),
-            marks: Marks {
+            marks: ImageMarks {
                 image_high_percent: images.high_threshold_percent,
                 image_low_percent: images.low_threshold_percent,
             },
@@ -361,7 +361,7 @@ fn states(look: &Look) -> BTreeMap<&'static str, BTreeMap<&'static str, usize>> 
 /// How each list was read, and whether rows may be missing. A list that failed for its size has no mode. Omits
 /// lists that could not be read for another reason.
 fn lists(look: &Look) -> BTreeMap<&'static str, ListStatus> {
-    fn list<T>(part: &Part<Listed<T>>, weight: Weight) -> Option<ListStatus> {
+    fn list<T>(part: &LookResult<Listed<T>>, weight: Weight) -> Option<ListStatus> {
         let listed = part.as_ref().ok();
         (listed.is_some() || weight.bytes.is_some()).then(|| ListStatus {
             mode: listed.map(|listed| listed.mode.label()),

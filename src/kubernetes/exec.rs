@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::Error;
-use super::held::{Held, beside};
+use super::held::{SecretSource, beside};
 use crate::system::blocking::BlockingPool;
 
 /// Timeout of one run.
@@ -97,7 +97,7 @@ impl PluginCommand {
     pub(super) fn new(
         exec: &ExecConfig,
         cluster: &Cluster,
-        ca: Option<&Held>,
+        ca: Option<&SecretSource>,
         file: &Path,
     ) -> Result<Self, String> {
         let program = exec.command.as_deref().filter(|it| !it.is_empty());
@@ -133,13 +133,13 @@ impl PluginCommand {
 }
 
 /// Returns what a plugin with `provideClusterInfo` is told. A CA in a file is not read for it.
-fn about(cluster: &Cluster, ca: Option<&Held>) -> Value {
+fn about(cluster: &Cluster, ca: Option<&SecretSource>) -> Value {
     let mut about = Map::from_iter([("server".to_owned(), json!(cluster.server))]);
     let mut put = |key: &str, value| about.insert(key.to_owned(), value);
     if let Some(name) = &cluster.tls_server_name {
         put("tls-server-name", json!(name));
     }
-    if let Some(Held::Inline { bytes, .. }) = ca {
+    if let Some(SecretSource::Inline { bytes, .. }) = ca {
         put("certificate-authority-data", json!(STANDARD.encode(bytes)));
     }
     let mut extensions = cluster.extensions.iter().flatten();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Run;
-use super::end::End;
+use super::end::EarlyEnd;
 use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::gc::{self};
 use crate::model::{Cause, PodsReport, Target};
@@ -18,7 +18,7 @@ impl Run<'_> {
         &mut self,
         targets: &BTreeSet<Target>,
         look: &mut Arc<Look>,
-    ) -> Result<(), End> {
+    ) -> Result<(), EarlyEnd> {
         if self.record.pass().trigger.cause != Cause::Command {
             return Ok(());
         }

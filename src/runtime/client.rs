@@ -307,7 +307,7 @@ impl Client {
     async fn whole_page<Q, R>(&self, rpc: lists::Rpc, message: Q) -> Result<Vec<R::Model>, Error>
     where
         Q: prost::Message + 'static,
-        R: convert::Row,
+        R: convert::WireRow,
     {
         let page = self
             .runtime()

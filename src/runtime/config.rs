@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::SOCKET_PATH_BYTES_MAX;
-use crate::model::setting::{AbsolutePath, As, Kind, One, Optional, Positive, Size, settings};
+use crate::model::setting::{AbsolutePath, As, One, Optional, Positive, Size, TextKind, settings};
 
 /// The longest message that gRPC can announce.
 const MESSAGE_MAX: u64 = u32::MAX as u64;
@@ -43,7 +43,7 @@ settings! {
 
 struct Endpoint;
 
-impl Kind for Endpoint {
+impl TextKind for Endpoint {
     type Value = String;
     const MUST_BE: &str =
         "a unix socket such as unix:///run/containerd/containerd.sock (path up to 107 bytes)";

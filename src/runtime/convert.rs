@@ -62,7 +62,7 @@ impl From<Malformed> for NoModel {
 }
 
 /// A row of a list on the wire.
-pub trait Row: Message + Default + 'static {
+pub trait WireRow: Message + Default + 'static {
     /// What it becomes.
     type Model: Clone + std::fmt::Debug + HasId + Send + Sync + 'static;
 
@@ -78,7 +78,7 @@ pub trait Row: Message + Default + 'static {
     }
 }
 
-impl Row for cri::ContainerRow {
+impl WireRow for cri::ContainerRow {
     type Model = Container;
 
     const KEY: Option<KeyFields> = Some(KeyFields {
@@ -132,7 +132,7 @@ impl Row for cri::ContainerRow {
     }
 }
 
-impl Row for cri::PodSandboxRow {
+impl WireRow for cri::PodSandboxRow {
     type Model = PodSandbox;
 
     const KEY: Option<KeyFields> = Some(KeyFields {
@@ -207,7 +207,7 @@ fn config_source(annotations: &[cri::EntryRow]) -> Option<ConfigSource> {
     found.and_then(|it| ConfigSource::of_annotation(&it.value))
 }
 
-impl Row for cri::ImageRow {
+impl WireRow for cri::ImageRow {
     type Model = Image;
 
     fn into_model(self, _shared: &mut Interner) -> Result<Image, NoModel> {

@@ -49,7 +49,7 @@ const PROBE_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// Where to look for the endpoint, in this order. Empty values count as missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct EndpointSources {
     /// The value of `--runtime-endpoint`.
     pub flag: Option<String>,
     /// `runtime.endpoint` of the configuration.
@@ -62,7 +62,7 @@ pub struct Places {
     pub well_known: Vec<PathBuf>,
 }
 
-impl Places {
+impl EndpointSources {
     /// Returns the usual places on a node, with nothing configured.
     pub fn usual() -> Self {
         Self {
@@ -120,7 +120,7 @@ pub struct Attempt {
 }
 
 /// Finds the runtime's socket. A configured one is not probed, because the runtime may start later.
-pub async fn discover(places: &Places) -> Result<DiscoveredEndpoint, DiscoverError> {
+pub async fn discover(places: &EndpointSources) -> Result<DiscoveredEndpoint, DiscoverError> {
     let mut tried = Vec::new();
     let configured = [
         ("--runtime-endpoint", &places.flag),

@@ -9,7 +9,7 @@ use std::borrow::Borrow;
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 
-use super::wire::{self, Field, Kind};
+use super::wire::{self, Field, WireType};
 use crate::model::HasId;
 use crate::system::maps::IdSet;
 
@@ -116,9 +116,9 @@ impl<'a> Key<'a> {
             if field.number == fields.id {
                 id = Some(text_of(&field, rest)?);
             } else if field.number == fields.state {
-                facts.state = number(Kind::Varint)?.try_into().ok()?;
+                facts.state = number(WireType::Varint)?.try_into().ok()?;
             } else if field.number == fields.created_at {
-                facts.created_at = number(Kind::Varint)?;
+                facts.created_at = number(WireType::Varint)?;
             }
             rest = rest.get(field.value.end..)?;
         }
@@ -129,7 +129,7 @@ impl<'a> Key<'a> {
 
 fn text_of<'a>(field: &Field, bytes: &'a [u8]) -> Option<&'a str> {
     let text = bytes.get(field.value.clone());
-    let text = text.filter(|_| field.kind == Kind::Delimited)?;
+    let text = text.filter(|_| field.kind == WireType::Delimited)?;
     std::str::from_utf8(text).ok()
 }
 

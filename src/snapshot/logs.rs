@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::queries::{Queries, QueryLimits};
-use super::{Part, timed};
+use super::{LookResult, timed};
 use crate::logs::{Roots, scan};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, Logs,
@@ -63,8 +63,8 @@ pub(super) struct LogHistory {
 
 /// The runtime's lists of the same look.
 type Lists<'a> = (
-    &'a Part<runtime::Listed<Container>>,
-    &'a Part<runtime::Listed<PodSandbox>>,
+    &'a LookResult<runtime::Listed<Container>>,
+    &'a LookResult<runtime::Listed<PodSandbox>>,
 );
 
 impl LogHistory {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{Part, Timings, Weight, Weights};
+use super::{LookResult, Timings, Weight, Weights};
 use crate::config::Config;
 use crate::model::{
     Container, ContainerState, Coverage, Filesystem, Image, Images, Logs, NodeFigures, Outage,
@@ -28,17 +28,17 @@ pub struct Look {
     /// How long the look took.
     pub duration: Duration,
     /// The runtime's version.
-    pub runtime: Part<runtime::Version>,
+    pub runtime: LookResult<runtime::Version>,
     /// The containers.
-    pub containers: Part<runtime::Listed<Container>>,
+    pub containers: LookResult<runtime::Listed<Container>>,
     /// The sandboxes.
-    pub sandboxes: Part<runtime::Listed<PodSandbox>>,
+    pub sandboxes: LookResult<runtime::Listed<PodSandbox>>,
     /// The images, one row for each key.
-    pub images: Part<runtime::Listed<Image>>,
+    pub images: LookResult<runtime::Listed<Image>>,
     /// The images as planning may know them: with ages and users.
     pub store: Images,
     /// The file systems.
-    pub filesystems: Part<Filesystems>,
+    pub filesystems: LookResult<Filesystems>,
     /// The content of the log roots; empty while logs are off.
     pub logs: Logs,
     /// The pod source's answer.
@@ -208,7 +208,7 @@ impl Look {
 
 fn rows_of<'a, T>(
     list: &'static str,
-    part: &'a Part<runtime::Listed<T>>,
+    part: &'a LookResult<runtime::Listed<T>>,
 ) -> Result<&'a Rows<T>, NoSnapshot> {
     let listed = part.as_ref().map_err(|error| NoSnapshot::List {
         list,

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::pod_history::NodeLists;
-use super::{Memory, Part, Weights};
+use super::{LookMemory, LookResult, Weights};
 use crate::model::{KUBELET_SYNCS_IN, Outage};
 use crate::pods::PodsAnswer;
 use crate::runtime;
@@ -71,13 +71,13 @@ impl Outages {
     }
 }
 
-impl Memory {
+impl LookMemory {
     /// Notes what a look saw of the pods and of the weights of the kubelet's lists.
     pub(super) fn note(
         &mut self,
         found: &NodeLists<'_>,
         answer: &PodsAnswer,
-        runtime: &Part<runtime::Version>,
+        runtime: &LookResult<runtime::Version>,
         started: Instant,
     ) {
         self.pod_histories.note(found, answer);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::Part;
+use super::LookResult;
 use crate::model::{
     ConfigSource, Container, ContainerState, Coverage, Logs, PodHistory, PodList, PodSandbox,
     PodSandboxState, PodUid, pod_uid_of,
@@ -32,8 +32,8 @@ struct PodEntry {
 
 /// What one look found on the node.
 pub(super) struct NodeLists<'a> {
-    pub(super) containers: &'a Part<runtime::Listed<Container>>,
-    pub(super) sandboxes: &'a Part<runtime::Listed<PodSandbox>>,
+    pub(super) containers: &'a LookResult<runtime::Listed<Container>>,
+    pub(super) sandboxes: &'a LookResult<runtime::Listed<PodSandbox>>,
     pub(super) logs: &'a Logs,
     /// The operator declares that a container in state unknown is dead (`include_unknown`).
     pub(super) unknown_is_dead: bool,
@@ -143,7 +143,7 @@ impl PodEntry {
 }
 
 /// A row without an id may belong to a living pod.
-fn coverage_of<T>(part: &Part<runtime::Listed<T>>) -> Coverage {
+fn coverage_of<T>(part: &LookResult<runtime::Listed<T>>) -> Coverage {
     match part {
         Ok(list) if list.malformed == 0 => list.coverage,
         Ok(_) | Err(_) => Coverage::Partial,
@@ -195,8 +195,8 @@ fn before(at: Timestamp, age: Duration) -> Timestamp {
 impl<'a> NodeLists<'a> {
     pub(super) fn new(
         unknown_is_dead: bool,
-        containers: &'a Part<runtime::Listed<Container>>,
-        sandboxes: &'a Part<runtime::Listed<PodSandbox>>,
+        containers: &'a LookResult<runtime::Listed<Container>>,
+        sandboxes: &'a LookResult<runtime::Listed<PodSandbox>>,
         logs: &'a Logs,
     ) -> Self {
         Self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Look, ObserverInner, Part, Vanished};
+use super::{Look, LookResult, ObserverInner, Vanished};
 use crate::pods::Freshness;
 use crate::runtime;
 
@@ -16,7 +16,7 @@ pub(super) struct Flight {
     /// Since when looks begin and none ends.
     pub(super) lookless_since: Option<Instant>,
     /// The runtime's answer to `Version` in the running look.
-    pub(super) version: Option<Part<runtime::Version>>,
+    pub(super) version: Option<LookResult<runtime::Version>>,
 }
 
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::lines::LinesTo;
-use crate::model::setting::{AbsolutePath, As, Kind, Optional, Size, Whole, settings};
+use crate::model::setting::{AbsolutePath, As, Optional, Size, TextKind, Whole, settings};
 
 /// The smallest and the largest journal.
 const BYTES_MIN: u64 = 64 << 10;
@@ -37,7 +37,7 @@ settings! {
 /// Where lines go.
 struct Destination;
 
-impl Kind for Destination {
+impl TextKind for Destination {
     type Value = LinesTo;
     const MUST_BE: &str = "`stdout`, or an absolute path";
 

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, named_params};
 use tokio::sync::oneshot;
 
 use super::database::{DISK_RESERVE_BYTES, Database, Error, Sync, Writing, evidence_room as room};
-use super::filter::{NUMBERS, Page, Where, filter};
+use super::filter::{NUMBERS, ResultPage, Where, filter};
 use super::journal::Journal;
 use super::parameters::Parameters;
 use super::writer::Job;
@@ -118,7 +118,7 @@ impl Journal {
     ///
     /// # Errors
     /// If the database cannot be read in time.
-    pub async fn evidence(&self, filter: EvidenceFilter) -> Result<Page<Evidence>, Error> {
+    pub async fn evidence(&self, filter: EvidenceFilter) -> Result<ResultPage<Evidence>, Error> {
         self.read(PATIENCE, move |sql| list(sql, &filter)).await
     }
 
@@ -135,7 +135,7 @@ impl Journal {
 ///
 /// # Errors
 /// If there is no database, or it cannot be read.
-pub fn read_evidence(dir: &Path, filter: &EvidenceFilter) -> Result<Page<Evidence>, Error> {
+pub fn read_evidence(dir: &Path, filter: &EvidenceFilter) -> Result<ResultPage<Evidence>, Error> {
     Ok(list(&Database::peek(dir)?, filter)?)
 }
 
@@ -244,7 +244,7 @@ fn make_room(sql: &Connection, surplus: u64, keep_first: bool) -> rusqlite::Resu
     Ok(dropped)
 }
 
-fn list(sql: &Connection, filter: &EvidenceFilter) -> rusqlite::Result<Page<Evidence>> {
+fn list(sql: &Connection, filter: &EvidenceFilter) -> rusqlite::Result<ResultPage<Evidence>> {
     let page = filter.conditions().page(
         sql,
         "SELECT number, facts FROM evidence",
@@ -256,7 +256,7 @@ fn list(sql: &Connection, filter: &EvidenceFilter) -> rusqlite::Result<Page<Evid
     )?;
     // Skips facts that this version cannot read.
     let rows = page.rows.iter();
-    Ok(Page {
+    Ok(ResultPage {
         rows: rows
             .filter_map(|(number, facts)| read(*number, facts))
             .collect(),

@@ -15,8 +15,8 @@ use super::ages::Ages;
 use super::database::{Error, Limits, Sync, Writing};
 use super::hold;
 use super::lines::{Lines, LinesTo};
-use super::lock::Held;
-use super::passes::{self, Ended, History, Object};
+use super::lock::LockHeld;
+use super::passes::{self, History, RemovalEnd, RemovalIntent};
 use super::store::{LoadedState, Store};
 use super::writer::{self, Health, Job, Moment, StateStatus};
 use crate::gc::Removal;
@@ -87,7 +87,7 @@ impl Journal {
         limits: Limits,
         runtime: String,
         write_failures: Counter,
-    ) -> Result<Opened, Held> {
+    ) -> Result<Opened, LockHeld> {
         let health = Arc::new(Health::new(write_failures, dir.clone()));
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let (to, opened) = oneshot::channel();
@@ -149,8 +149,8 @@ impl Journal {
         }
         let objects = due
             .iter()
-            .map(|(batch, removal)| Object::new(*batch, removal));
-        let (objects, id): (Vec<Object>, _) = (objects.collect(), pass_id.to_owned());
+            .map(|(batch, removal)| RemovalIntent::new(*batch, removal));
+        let (objects, id): (Vec<RemovalIntent>, _) = (objects.collect(), pass_id.to_owned());
         self.put(objects.len(), Sync::Now, Moment::Runs, move |writing| {
             passes::put_intended(writing, &id, &objects)
         });
@@ -159,7 +159,7 @@ impl Journal {
 
     /// Writes the outcome of a removal.
     pub fn tried(&self, pass_id: &str, removal: &Removal, outcome: RemovalOutcome, took: Duration) {
-        let (id, ended) = (pass_id.to_owned(), Ended::new(removal, outcome, took));
+        let (id, ended) = (pass_id.to_owned(), RemovalEnd::new(removal, outcome, took));
         if let Some(lines) = &self.lines {
             lines.removal(pass_id, &ended);
         }
@@ -255,7 +255,7 @@ impl Journal {
     ///
     /// # Errors
     /// If another crisweep holds the lock.
-    pub async fn locked(&self, at_most: Duration) -> Result<(), Held> {
+    pub async fn locked(&self, at_most: Duration) -> Result<(), LockHeld> {
         let Some(inner) = self.inner.as_deref().filter(|inner| !inner.owes()) else {
             return Ok(());
         };

@@ -14,7 +14,7 @@ use prometheus_client::metrics::counter::Counter;
 use rustix::fs::OFlags;
 use serde::{Serialize, Serializer};
 
-use super::passes::{Ended, Object};
+use super::passes::{RemovalEnd, RemovalIntent};
 use crate::model::{Pass, RemovalOutcome};
 
 /// Lines that may wait.
@@ -66,7 +66,7 @@ struct Line<'a, T> {
 struct RemovalLine<'a> {
     pass: &'a str,
     #[serde(flatten)]
-    object: &'a Object,
+    object: &'a RemovalIntent,
     #[serde(flatten)]
     outcome: &'a RemovalOutcome,
     duration_ms: u64,
@@ -96,7 +96,7 @@ impl Lines {
     }
 
     /// Writes a removal that ended.
-    pub(super) fn removal(&self, pass: &str, ended: &Ended) {
+    pub(super) fn removal(&self, pass: &str, ended: &RemovalEnd) {
         self.put(
             "removal",
             RemovalLine {

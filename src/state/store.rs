@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use super::ages::Ages;
 use super::database::{Database, Error, Limits, NAME, Sync, Writing, evidence_room};
-use super::lock::{Held, Lock, NoLock};
+use super::lock::{Lock, LockHeld, NoLock};
 use super::passes::{self, History};
 use super::{files, hold};
 use crate::model::{FleetHold, PastFailure};
@@ -27,7 +27,7 @@ pub(super) struct LoadedState {
 #[derive(Debug)]
 pub(super) enum Unusable {
     /// Another crisweep holds the lock.
-    Held(Held),
+    Held(LockHeld),
     /// What failed.
     Failed(Error),
 }
@@ -83,7 +83,7 @@ impl Store {
     }
 
     /// Says whether the holder of the lock works on another runtime.
-    pub(super) fn uses_another_runtime(&self, held: &Held) -> bool {
+    pub(super) fn uses_another_runtime(&self, held: &LockHeld) -> bool {
         held.holder.uses_another_runtime(&self.runtime)
     }
 

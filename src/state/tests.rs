@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 
 use super::database::{Limits, NAME, Sync, Writing};
-use super::passes::{self, Ended, History, Object};
+use super::passes::{self, History, RemovalEnd, RemovalIntent};
 use super::store::{LoadedState, Store};
 use crate::gc::{Removal, Subject};
 use crate::model::{
@@ -121,12 +121,12 @@ fn put(writing: &Writing<'_>, entry: Entry) -> rusqlite::Result<()> {
         Begun(pass) | Progress(pass) => passes::put_unfinished(writing, &pass),
         Entry::Ended(pass) => passes::put_ended(writing, &pass),
         Intended(number) => {
-            passes::put_intended(writing, "p-1", &[Object::new(1, &removal(number))])
+            passes::put_intended(writing, "p-1", &[RemovalIntent::new(1, &removal(number))])
         }
         Tried(target, number, outcome) => {
             let mut removal = removal(number);
             removal.subject.target = target;
-            let ended = Ended::new(&removal, outcome, Duration::from_millis(3));
+            let ended = RemovalEnd::new(&removal, outcome, Duration::from_millis(3));
             passes::put_outcome(writing, "p-1", &ended)
         }
     }

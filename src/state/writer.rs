@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::ages::Ages;
 use super::database::{Database, Error, Sync, Writing};
-use super::lock::Held;
+use super::lock::LockHeld;
 use super::store::{LoadedState, Store, Unusable};
 
 /// What to write.
@@ -46,7 +46,7 @@ pub(super) enum Job {
     /// Answer when all earlier jobs are done.
     Answer(oneshot::Sender<()>),
     /// Answer whether another crisweep holds the lock; take a lost lock again.
-    Lock(oneshot::Sender<Option<Held>>),
+    Lock(oneshot::Sender<Option<LockHeld>>),
 }
 
 /// A moment in the life of a pass.
@@ -148,7 +148,7 @@ pub(super) fn run(
     mut store: Store,
     jobs: &Receiver<Job>,
     health: &Arc<Health>,
-    opened: oneshot::Sender<Result<LoadedState, Held>>,
+    opened: oneshot::Sender<Result<LoadedState, LockHeld>>,
 ) {
     let found = open(&mut store, health);
     let held = found.is_err();
@@ -222,7 +222,7 @@ fn claim_some(store: &mut Store, health: &Health) -> bool {
     })
 }
 
-fn open(store: &mut Store, health: &Health) -> Result<LoadedState, Held> {
+fn open(store: &mut Store, health: &Health) -> Result<LoadedState, LockHeld> {
     let result = store.open();
     health.noted(store);
     match result {
@@ -276,7 +276,7 @@ fn answer(store: &mut Store, health: &Health, read: Read) {
 
 /// Takes the lock if it is not held, and opens the database anew if its file was removed. If that fails for a reason
 /// other than another holder, passes go on without lock and state, as after a start without a usable directory.
-fn lock(store: &mut Store, health: &Health) -> Option<Held> {
+fn lock(store: &mut Store, health: &Health) -> Option<LockHeld> {
     let was_open = store.is_open();
     if store.release_if_lost() || (was_open && !store.is_open()) {
         health.failed(1, "the state directory was emptied or replaced");

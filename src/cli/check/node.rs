@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::health::{HealthFacts, Runtime};
 use crate::model::{ContainerState, PodSandboxState};
 use crate::runtime::{Error, Listed};
-use crate::snapshot::{Part, Weights, measure_filesystems};
+use crate::snapshot::{LookResult, Weights, measure_filesystems};
 
 /// Returns what the runtime says within the time.
 ///
@@ -58,8 +58,8 @@ pub(super) async fn facts(
 async fn within<T>(
     by: Instant,
     method: &'static str,
-    call: impl Future<Output = Part<T>>,
-) -> Part<T> {
+    call: impl Future<Output = LookResult<T>>,
+) -> LookResult<T> {
     let began = Instant::now();
     let late = |_elapsed| Error::Timeout {
         method,
@@ -68,7 +68,7 @@ async fn within<T>(
     timeout_at(by, call).await.map_err(late)?
 }
 
-fn count<T>(list: &Part<Listed<T>>, is_dead: impl Fn(&T) -> bool) -> Option<u64> {
+fn count<T>(list: &LookResult<Listed<T>>, is_dead: impl Fn(&T) -> bool) -> Option<u64> {
     let rows = &list.as_ref().ok()?.rows;
     u64::try_from(rows.iter().filter(|row| is_dead(row)).count()).ok()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use reqwest::StatusCode;
 use serde::Deserialize;
 
-use crate::cli::service::{Question, Silence};
+use crate::cli::service::{ServiceQuery, Silence};
 use crate::health::{self, Finding, HealthFacts, LOOK_AGE_MAX, Verdict};
 use crate::model::NodeFigures;
 
@@ -43,7 +43,7 @@ impl Silence {
     }
 }
 
-impl Question {
+impl ServiceQuery {
     /// Asks both probes, for a container's health check: exits 0 or 1.
     pub(super) async fn probes(&self) -> Verdict {
         let found = match self.reach().await {
@@ -94,16 +94,16 @@ fn failed(text: &str) -> Verdict {
 /// What is read of `GET /api/v1/status`.
 #[derive(Deserialize)]
 struct ShownStatus {
-    runtime: Runtime,
+    runtime: ShownRuntime,
     look: Option<LookPart>,
     figures: Option<NodeFigures>,
     #[serde(default)]
-    lists: BTreeMap<String, List>,
+    lists: BTreeMap<String, ShownList>,
     pods: Option<PodsPart>,
 }
 
 #[derive(Deserialize)]
-struct Runtime {
+struct ShownRuntime {
     up: bool,
     error: Option<String>,
 }
@@ -114,7 +114,7 @@ struct LookPart {
 }
 
 #[derive(Deserialize)]
-struct List {
+struct ShownList {
     bytes: Option<u64>,
     limit_bytes: u64,
 }
@@ -137,9 +137,9 @@ impl ShownStatus {
         let age = self.look.map_or(f64::INFINITY, |look| look.age_seconds);
         let is_young = self.runtime.up || age <= LOOK_AGE_MAX.as_secs_f64();
         let runtime = match &self.runtime {
-            Runtime { up: true, .. } => health::Runtime::Answers,
-            Runtime { error: None, .. } if is_young => health::Runtime::Slow,
-            Runtime { .. } => health::Runtime::Silent,
+            ShownRuntime { up: true, .. } => health::Runtime::Answers,
+            ShownRuntime { error: None, .. } if is_young => health::Runtime::Slow,
+            ShownRuntime { .. } => health::Runtime::Silent,
         };
         let figures = self.figures.filter(|_| is_young).unwrap_or_default();
         let ratio = |list: &str| {
@@ -165,7 +165,7 @@ impl ShownStatus {
     }
 }
 
-impl List {
+impl ShownList {
     #[expect(clippy::cast_precision_loss, reason = "a ratio for a threshold")]
     fn ratio(&self) -> Option<f64> {
         Some(self.bytes? as f64 / self.limit_bytes.max(1) as f64)

@@ -108,7 +108,7 @@ fn why_a_named_service_told_nothing_fits_the_line() {
 
 #[test]
 fn a_threshold_that_is_off_asks_for_nothing() {
-    let marks = Marks {
+    let marks = CheckThresholds {
         exited_containers: Some(0),
         not_ready_sandboxes: Some(0),
         list_limit_ratio: Some(0.0),
@@ -121,7 +121,7 @@ fn a_threshold_that_is_off_asks_for_nothing() {
     };
     let verdict = facts.judge(&marks, "runtime");
     assert_eq!(verdict.exit_code(), 0, "{}", verdict.line());
-    let kept = Marks {
+    let kept = CheckThresholds {
         exited_containers: Some(7),
         not_ready_sandboxes: None,
         list_limit_ratio: None,

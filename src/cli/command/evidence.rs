@@ -16,7 +16,7 @@ use crate::cli::Output;
 use crate::cli::help::texts;
 use crate::cli::output::{note, print, print_bytes, print_json, print_on};
 use crate::cli::screen::{Ink, Screen, Wide};
-use crate::cli::service::{Question, Site};
+use crate::cli::service::{ServiceQuery, Site};
 use crate::config::Config;
 use crate::evidence::{cri_log, unpack};
 use crate::model::{Evidence, escape, short_duration, short_size};
@@ -242,8 +242,8 @@ async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn question(site: &Site) -> Question {
-    Question::within(site, TIMEOUT).await.up_to(ANSWER_MAX)
+async fn question(site: &Site) -> ServiceQuery {
+    ServiceQuery::within(site, TIMEOUT).await.up_to(ANSWER_MAX)
 }
 
 /// The state directory, read without the service; says so.

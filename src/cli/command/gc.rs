@@ -16,7 +16,7 @@ use super::text::{pass_ink, pass_text};
 use super::{past_failures, read_ages, settled_look, take_over};
 use crate::cli::output::{note, print, print_on};
 use crate::cli::screen::{Screen, Wide};
-use crate::cli::service::{Question, RUNTIME_NAMED, Silence, Site};
+use crate::cli::service::{RUNTIME_NAMED, ServiceQuery, Silence, Site};
 use crate::cli::{Ending, Output};
 use crate::config::{Brakes, Config, Mode};
 use crate::fleet::Fleet;
@@ -46,7 +46,7 @@ pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
         ));
         return own(site, args).await;
     }
-    let question = Question::within(&site, PATIENCE).await;
+    let question = ServiceQuery::within(&site, PATIENCE).await;
     let failure = match question.reach().await {
         Ok(found) => {
             note(&format!("{} runs the pass", found.at()));
@@ -144,7 +144,7 @@ fn at_most(config: &Config, args: &GcArgs) -> Option<u64> {
 
 /// Says what to do where another crisweep holds the lock.
 fn held(error: anyhow::Error) -> anyhow::Error {
-    if !error.is::<state::Held>() {
+    if !error.is::<state::LockHeld>() {
         return error;
     }
     error.context(

@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::args::{GcArgs, PassArgs};
 use super::interrupts::Interrupts;
 use super::progress::Progress;
-use crate::cli::service::{HealthyService, NOT_UNDERSTOOD, Question, Site};
+use crate::cli::service::{HealthyService, NOT_UNDERSTOOD, ServiceQuery, Site};
 use crate::gc::Summary;
 use crate::http::ADMISSION;
 use crate::model::{AlertResult, Pass, Target, escape};
@@ -51,7 +51,7 @@ pub(super) struct Saved {
 /// # Errors
 /// If the service does not answer, or refuses.
 pub(super) async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<String> {
-    let question = Question::within(site, PLAN_TIMEOUT).await;
+    let question = ServiceQuery::within(site, PLAN_TIMEOUT).await;
     let found = question.reach().await;
     let found = found.map_err(|failure| {
         anyhow::anyhow!("{}; the service keeps the saved plans", failure.words)
@@ -70,7 +70,7 @@ pub(super) async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<String>
 
 /// How the pass came about.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum PassOrigin {
     /// This command asked for it.
     Started,
     /// It was asked for before, and this command's question joined it.
@@ -81,7 +81,7 @@ enum Origin {
 struct Watched<'a> {
     found: &'a HealthyService<'a>,
     path: String,
-    origin: Origin,
+    origin: PassOrigin,
     progress: Progress,
     cancelled: bool,
 }
@@ -107,12 +107,12 @@ pub(super) async fn gc(found: &HealthyService<'_>, args: &GcArgs) -> anyhow::Res
     let mut watched = Watched {
         found,
         path: path.clone(),
-        origin: Origin::Started,
+        origin: PassOrigin::Started,
         progress: Progress::new(args.pass.output, args.max_removals),
         cancelled: false,
     };
     if is_merged {
-        watched.origin = Origin::Joined;
+        watched.origin = PassOrigin::Joined;
         watched.progress.interrupts(&format!(
             "joined pass {}, which waits with the same parameters",
             watched.id()
@@ -210,7 +210,7 @@ impl Watched<'_> {
     /// Handles Ctrl-C; says whether the command ends now.
     async fn interrupted(&mut self) -> anyhow::Result<bool> {
         let id = self.id();
-        if self.origin == Origin::Joined {
+        if self.origin == PassOrigin::Joined {
             self.progress.interrupts(&format!(
                 "stopped watching; the pass goes on, because this command only joined it: crisweep passes {id}"
             ));

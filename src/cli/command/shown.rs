@@ -11,7 +11,7 @@ use crate::model::{Images, PodRef, Pods, Snapshot, Target, Text};
 
 /// What is shown of a plan.
 #[derive(Deserialize)]
-pub(super) struct Shown {
+pub(super) struct ShownPlan {
     /// When the node was looked at.
     pub(super) taken_at: Timestamp,
     #[serde(default)]
@@ -114,7 +114,7 @@ impl From<&Kept> for ShownRow {
     }
 }
 
-impl Shown {
+impl ShownPlan {
     /// Takes over a plan that this command made.
     pub(super) fn of(plan: &Plan, snapshot: &Snapshot) -> Self {
         let mut shown = Self {

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::args::{PassArgs, RowArgs};
 use super::difference::Compared;
-use super::shown::Shown;
+use super::shown::ShownPlan;
 use super::text::{plan_ink, plan_text};
 use crate::cli::Output;
 use crate::cli::output::{note, print_json, print_on};
@@ -211,7 +211,7 @@ fn show(args: &SimulateArgs, file: &SnapshotFile, plans: &[Plan]) -> anyhow::Res
                 match output {
                     Output::Json => print_json(plan)?,
                     Output::Table => {
-                        let shown = Shown::of(plan, &file.snapshot);
+                        let shown = ShownPlan::of(plan, &file.snapshot);
                         let text = plan_text(&shown, args.rows.rows(), &screen);
                         print_on(&screen, &format!("{}\n\n{text}", head(file)), plan_ink)?;
                     }

@@ -13,7 +13,7 @@ struct RowsAlone {
     rows: Vec<cri::ContainerRow>,
 }
 
-fn read_containers(bytes: impl Into<Bytes>) -> Result<Page<crate::model::Container>, String> {
+fn read_containers(bytes: impl Into<Bytes>) -> Result<ListChunk<crate::model::Container>, String> {
     read::<cri::ContainerRow>(bytes.into()).map_err(|error| error.to_string())
 }
 
@@ -303,7 +303,7 @@ fn is_read_as_prost_reads_it(bytes: &[u8]) -> Result<(), TestCaseError> {
 #[test]
 fn an_empty_message_is_an_empty_page() {
     let page = read_containers(Bytes::new()).unwrap();
-    assert_eq!(page, Page::default());
+    assert_eq!(page, ListChunk::default());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::Row;
+use super::WireRow;
 use crate::model::{Container, ContainerImage, Labels, PodRef, PodSandbox, PodUid, Text};
 use crate::runtime::known_rows::KnownRows;
 use crate::system::maps::IdSet;
@@ -26,7 +26,7 @@ pub struct Interner {
 impl Interner {
     /// Begins a list on a connection: forgets the rows that the last list lacked, and the values that no row uses any
     /// more.
-    pub(in crate::runtime) fn begin<R: Row>(&mut self, connection: u64) {
+    pub(in crate::runtime) fn begin<R: WireRow>(&mut self, connection: u64) {
         if let Some(known) = R::known(self) {
             known.begin(connection);
         }

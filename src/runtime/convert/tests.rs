@@ -12,11 +12,11 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn model<R: Row>(row: R) -> R::Model {
+fn model<R: WireRow>(row: R) -> R::Model {
     row.into_model(&mut Interner::default()).unwrap()
 }
 
-fn refusal<R: Row>(row: R) -> NoModel {
+fn refusal<R: WireRow>(row: R) -> NoModel {
     row.into_model(&mut Interner::default()).unwrap_err()
 }
 

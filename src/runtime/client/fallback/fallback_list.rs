@@ -9,7 +9,7 @@ use crate::model::{
     PodUid,
 };
 use crate::runtime::Error;
-use crate::runtime::convert::{Row, selector_of};
+use crate::runtime::convert::{WireRow, selector_of};
 use crisweep_proto::cri::{self, ContainerState as State, PodSandboxState as SandboxState};
 
 /// A part of a list.
@@ -44,7 +44,7 @@ pub(super) struct Record<M> {
 }
 
 /// A list that the fallbacks can read.
-pub(super) trait FallbackList: Row<Model: ListedRecord + Clone> {
+pub(super) trait FallbackList: WireRow<Model: ListedRecord + Clone> {
     /// The request of its unary RPC.
     type Request: Message + 'static;
     /// The other list: it has records of the same pods.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::HasId;
-use crate::runtime::codec::Page;
+use crate::runtime::codec::ListChunk;
 
 /// Rows by their id.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl<M> Default for FoundRows<M> {
 
 impl<M> FoundRows<M> {
     /// Adds the rows of an answer. A later row replaces an earlier one, because it has the later state.
-    pub(super) fn add(&mut self, page: Page<M>)
+    pub(super) fn add(&mut self, page: ListChunk<M>)
     where
         M: HasId,
     {

@@ -11,7 +11,7 @@ use super::fallback_list::{ListedRecord, Question, Record};
 use super::found::{FoundRow, FoundRows};
 use super::row_cache::{ReadRound, RowCache};
 use super::{Client, Clock, Error, FallbackList, ask};
-use crate::runtime::codec::Page;
+use crate::runtime::codec::ListChunk;
 
 /// Calls about single ids in flight: enough to hide the round trip, too few to burden a sick runtime.
 const IDS_IN_FLIGHT: usize = 16;
@@ -27,7 +27,7 @@ const OVER_LIMIT_MAX: usize = 3;
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// The result of asking for ids.
-pub(super) struct Ended {
+pub(super) struct IdsResult {
     /// Each id was found or is gone.
     pub(super) all: bool,
     /// At least one was found.
@@ -144,7 +144,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     fn take(
         &mut self,
         part: Question,
-        answer: Result<Page<K::Model>, Error>,
+        answer: Result<ListChunk<K::Model>, Error>,
         found: &mut FoundRows<K::Model>,
     ) -> Result<(), Error> {
         match answer {
@@ -211,7 +211,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
         &mut self,
         ids: Vec<Box<str>>,
         found: &mut FoundRows<K::Model>,
-    ) -> Result<Ended, Error> {
+    ) -> Result<IdsResult, Error> {
         let (client, clock) = (self.client, self.clock);
         let (mut all, mut any) = (true, false);
         let mut queue = ids.into_iter();
@@ -259,7 +259,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
         let next = queue.next();
         all &= next.is_none();
         self.cut_short |= next.is_some();
-        Ok(Ended { all, any, next })
+        Ok(IdsResult { all, any, next })
     }
 
     /// Notes a failed call. A call cut short by the list's own time limit does not count.

@@ -13,7 +13,7 @@ use super::containerd::Ids;
 use super::fallback_list::{ListedRecord, Question};
 use super::found::{FoundRow, FoundRows};
 use crate::model::{PodSandboxId, PodUid};
-use crate::runtime::codec::Page;
+use crate::runtime::codec::ListChunk;
 
 /// The cache.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl<M: ListedRecord + Clone> RowCache<M> {
     }
 
     /// Forgets cached rows of a part that its answer lacks; returns their ids.
-    pub(super) fn forget_others(&mut self, part: &Question, page: &Page<M>) -> Vec<Box<str>> {
+    pub(super) fn forget_others(&mut self, part: &Question, page: &ListChunk<M>) -> Vec<Box<str>> {
         let of_part = |row: &M| match part {
             Question::State(state) => row.state() == *state,
             Question::Pod(uid) => row.pod() == Some(uid),
@@ -142,7 +142,7 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         self.rows.insert(id.into(), entry);
     }
 
-    pub(super) fn keep_page(&mut self, page: &Page<M>) {
+    pub(super) fn keep_page(&mut self, page: &ListChunk<M>) {
         for (row, weight) in page.rows.iter().zip(&page.weights) {
             self.keep(row.id(), FoundRow::listed(row.clone(), *weight));
         }

@@ -664,7 +664,7 @@ fn a_row_seen_twice_is_seen_in_its_later_state() {
         }
     }
 
-    let page = |state, weight| Page {
+    let page = |state, weight| ListChunk {
         rows: vec![Row("a", state)],
         weights: vec![weight],
         malformed: 1,
