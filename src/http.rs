@@ -56,7 +56,7 @@ use page::problem::{self, ErrorText};
 pub use saved_plans::SavedPlans;
 pub use service::{Fixed, LastReload, Reload, Service};
 pub use shared::{NodeParts, Plans};
-pub(crate) use status::{Judged, of_look};
+pub(crate) use status::{PlanStatus, of_look};
 
 /// The probes' paths.
 const HEALTHY: &str = "/-/healthy";

@@ -27,7 +27,7 @@ pub use labels::HttpEndpoint;
 use labels::{Removed, StatusClass};
 use optional_gauge::seconds;
 use series::{Series, register_infos};
-use table::Labels as _;
+use table::LabelSet as _;
 
 /// The service's own counters. Clones share them.
 #[derive(Clone, Debug)]

@@ -35,7 +35,7 @@ use crate::gc::{self, PassOptions, Plan, Policy, Removal, SavedPlan};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, PodUid, Pods, PodsUnknown, Target, TargetReport, Text};
 use crate::pass::quarantine::Quarantine;
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 use crate::pods::Freshness;
 use crate::snapshot::{Look, Observer};
 use crate::state::Journal;
@@ -105,7 +105,7 @@ impl Runner {
     /// Runs a pass to its end and returns how it ended; keeps the record up to date.
     pub async fn run(
         &self,
-        record: &Record,
+        record: &PassRecord,
         options: &PassOptions,
         mut config: Config,
         shutdown: &CancellationToken,
@@ -127,7 +127,7 @@ impl Runner {
             self.journal.locked(LOCK_PATIENCE).await
         };
         self.journal.begun(&record.pass());
-        let mut run = Run::new(self, record, &config, shutdown);
+        let mut run = PassRun::new(self, record, &config, shutdown);
         run.plan.clone_from(&options.plan);
         let end = match locked {
             Ok(()) => run.all(dry_run).await.err(),
@@ -150,9 +150,9 @@ enum Phase {
 }
 
 /// One running pass.
-struct Run<'a> {
+struct PassRun<'a> {
     runner: &'a Runner,
-    record: &'a Record,
+    record: &'a PassRecord,
     /// The configuration when the pass began.
     config: &'a Config,
     /// The policy; the rescue changes it for a while.
@@ -185,10 +185,10 @@ struct Run<'a> {
     pods_uncertain: bool,
 }
 
-impl<'a> Run<'a> {
+impl<'a> PassRun<'a> {
     fn new(
         runner: &'a Runner,
-        record: &'a Record,
+        record: &'a PassRecord,
         config: &'a Config,
         shutdown: &'a CancellationToken,
     ) -> Self {

@@ -167,7 +167,7 @@ pub struct PodSource {
     /// The choices of `auto`; `None`: the source is fixed.
     auto: Option<Auto>,
     chosen: Source,
-    peer: Peer,
+    peer: SourcePeer,
     /// This node's name: an answer with a pod of another node is invalid.
     node: String,
     origin: PodOrigin,
@@ -196,7 +196,7 @@ impl PodSource {
         let mut new = Self {
             auto: None,
             chosen: Source::None,
-            peer: Peer::None,
+            peer: SourcePeer::None,
             node: node.to_owned(),
             origin: PodOrigin::default(),
             settle,
@@ -218,7 +218,7 @@ impl PodSource {
     /// is no source.
     pub fn unsettled_for(&self) -> Duration {
         match (&self.peer, self.good_since) {
-            (Peer::None, _) => Duration::ZERO,
+            (SourcePeer::None, _) => Duration::ZERO,
             (_, None) => self.settle,
             (_, Some(since)) => self.settle.saturating_sub(since.elapsed()),
         }
@@ -227,7 +227,8 @@ impl PodSource {
     /// Returns how long a look of this freshness must wait before it begins, to limit quorum reads. Only the
     /// first look of a pass waits.
     pub fn brake(&self, freshness: Freshness) -> Duration {
-        let (Freshness::Quorum { since }, Peer::ApiServer { .. }) = (freshness, &self.peer) else {
+        let (Freshness::Quorum { since }, SourcePeer::ApiServer { .. }) = (freshness, &self.peer)
+        else {
             return Duration::ZERO;
         };
         let spread = QUORUM_SPREAD.mul_f64(fastrand::f64());
@@ -285,7 +286,8 @@ impl PodSource {
         freshness: Freshness,
         fits: impl FnOnce(&PodList) -> bool,
     ) -> Option<PodsAnswer> {
-        let (Freshness::Quorum { since }, Peer::ApiServer { .. }) = (freshness, &self.peer) else {
+        let (Freshness::Quorum { since }, SourcePeer::ApiServer { .. }) = (freshness, &self.peer)
+        else {
             return None;
         };
         let earlier = self.quorum.as_ref()?;
@@ -337,7 +339,7 @@ impl PodSource {
 
     /// Changes the source; good answers of one source never count for another.
     fn choose(&mut self, source: Source, why: String) {
-        self.peer = Peer::of(&source, &self.disk);
+        self.peer = SourcePeer::of(&source, &self.disk);
         self.origin = PodOrigin {
             source: source.kind(),
             why,
@@ -392,7 +394,7 @@ impl PodSource {
 
 /// The peer to ask, and its state between two answers.
 #[derive(Debug)]
-enum Peer {
+enum SourcePeer {
     None,
     File {
         path: PathBuf,
@@ -411,7 +413,7 @@ enum Peer {
     },
 }
 
-impl Peer {
+impl SourcePeer {
     fn of(source: &Source, disk: &BlockingPool) -> Self {
         match source {
             // The choices of `auto` never include `auto`.

@@ -40,7 +40,7 @@ use crate::logs::Roots;
 use crate::model::FilesystemUsage;
 use crate::pods::{self, Freshness, PodSource};
 use crate::runtime;
-use crate::state::{Ages, Journal};
+use crate::state::{ImageAges, Journal};
 use crate::system::memory;
 use ages::AgeBook;
 use claims::Claims;
@@ -56,8 +56,8 @@ use statuses::Statuses;
 pub use thresholds::Threshold;
 pub use timings::Timings;
 use timings::timed;
-pub use trend::Sample;
 use trend::Trend;
+pub use trend::TrendSample;
 use version::version;
 pub use weights::{Weight, Weights};
 
@@ -127,7 +127,7 @@ impl Observer {
             sandbox_images: SandboxImages::default(),
             logs: logs::LogHistory::default(),
         });
-        let ages = Mutex::new(AgeBook::new(Ages::default(), Journal::none()));
+        let ages = Mutex::new(AgeBook::new(ImageAges::default(), Journal::none()));
         let statvfs = Statvfs::new(host_root.clone());
         if let Some(bytes) = now.runtime.simulated_disk_bytes {
             statvfs.simulate(bytes);
@@ -152,7 +152,7 @@ impl Observer {
 
     /// Adds the image ages of earlier runs, and saves ages to `journal` from now on. Until then images look younger
     /// than they are.
-    pub fn remember(&self, ages: Ages, journal: Journal) {
+    pub fn remember(&self, ages: ImageAges, journal: Journal) {
         self.inner.ages().remember(ages, journal);
     }
 

@@ -40,12 +40,12 @@ settings! {
         /// Files with bearer tokens, one token on each line, read again when they change.
         pub bearer_token_files: BearerTokenFiles = BearerTokenFiles::default(),
         /// Users of the web configuration file that may act. Empty: all of them.
-        #[serde(with = "As::<ListOf<Text>>")]
+        #[serde(with = "As::<ListOf<NonEmptyText>>")]
         #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub act_users: Vec<String> = Vec::new(),
         /// Subject alternative names whose client certificates may act. Empty: those of `client_allowed_sans` in the
         /// web configuration file; if that is empty too, no certificate may.
-        #[serde(with = "As::<ListOf<Text>>")]
+        #[serde(with = "As::<ListOf<NonEmptyText>>")]
         #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub act_client_sans: Vec<String> = Vec::new(),
         /// Tokens that the API server knows.
@@ -245,9 +245,9 @@ impl TextKind for SocketOwner {
     }
 }
 
-struct Text;
+struct NonEmptyText;
 
-impl TextKind for Text {
+impl TextKind for NonEmptyText {
     type Value = String;
     const MUST_BE: &str = "a text";
 

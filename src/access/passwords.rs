@@ -94,7 +94,7 @@ impl std::fmt::Debug for Passwords {
 }
 
 /// What one check compares.
-struct Question {
+struct PasswordCheck {
     hash: BcryptHash,
     is_known: bool,
     digest: Digest,
@@ -131,7 +131,7 @@ impl Passwords {
         if let Some(verdict) = self.0.remembered(&question) {
             return verdict;
         }
-        let Some(_place) = Place::take(&self.0, peer) else {
+        let Some(_place) = WaiterGuard::take(&self.0, peer) else {
             return PasswordVerdict::Busy;
         };
         let Ok(turn) = Arc::clone(&self.0.turn).acquire_owned().await else {
@@ -163,13 +163,13 @@ impl Passwords {
 }
 
 impl PasswordsInner {
-    fn question(&self, users: &BasicAuthUsers, user: &str, password: &[u8]) -> Question {
+    fn question(&self, users: &BasicAuthUsers, user: &str, password: &[u8]) -> PasswordCheck {
         let known = users.0.get(user);
         let hash = known.cloned().unwrap_or_else(|| self.decoy(users, user));
         let cost = hash.cost().to_le_bytes();
         let texts = [user.as_bytes(), hash.salt(), hash.digest(), password, &cost];
         let digest = digest(&self.key, &texts);
-        Question {
+        PasswordCheck {
             hash,
             is_known: known.is_some(),
             digest,
@@ -187,7 +187,7 @@ impl PasswordsInner {
         BcryptHash::decoy(cost, bytes.as_ref())
     }
 
-    fn remembered(&self, question: &Question) -> Option<PasswordVerdict> {
+    fn remembered(&self, question: &PasswordCheck) -> Option<PasswordVerdict> {
         let known = self.known.lock();
         if known.right.contains(&question.digest) {
             Some(PasswordVerdict::Right)
@@ -198,7 +198,7 @@ impl PasswordsInner {
         }
     }
 
-    fn compute(&self, question: &Question, password: &[u8]) -> PasswordVerdict {
+    fn compute(&self, question: &PasswordCheck, password: &[u8]) -> PasswordVerdict {
         let hash = &question.hash;
         self.rounds.fetch_add(1 << hash.cost(), Ordering::Relaxed);
         let computed = hmac::sign(&self.key, &hash.compute(password));
@@ -216,12 +216,12 @@ impl PasswordsInner {
 }
 
 /// A place among those who wait, until it is dropped.
-struct Place<'a> {
+struct WaiterGuard<'a> {
     shared: &'a PasswordsInner,
     peer: IpAddr,
 }
 
-impl<'a> Place<'a> {
+impl<'a> WaiterGuard<'a> {
     fn take(shared: &'a PasswordsInner, peer: IpAddr) -> Option<Self> {
         let mut waiting = shared.waiting.lock();
         let own = waiting.get(&peer).copied().unwrap_or(0);
@@ -233,7 +233,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         let mut waiting = self.shared.waiting.lock();
         if let Some(own) = waiting.get_mut(&self.peer) {

@@ -95,13 +95,13 @@ pub(super) struct Tokens {
     /// Keys the digests, so that the time of a comparison says nothing about a token.
     key: hmac::Key,
     disk: BlockingPool,
-    in_force: RwLock<Arc<InForce>>,
+    in_force: RwLock<Arc<TokensInForce>>,
     /// Held while the files are read, so that a crowd reads them once.
     reading: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
-struct InForce {
+struct TokensInForce {
     tokens: Vec<Token>,
     read_at: Instant,
     /// The last problem, so that the log has it once.
@@ -117,7 +117,7 @@ impl Tokens {
         let key = random_key().map_err(|_none| NoAnswer::Failed)?;
         let disk = BlockingPool::new(2);
         let tokens = read(&disk, &files, &key).await?;
-        let in_force = InForce {
+        let in_force = TokensInForce {
             tokens,
             read_at: Instant::now(),
             problem: None,
@@ -187,7 +187,7 @@ impl Tokens {
                 (before.tokens.clone(), Some(problem))
             }
         };
-        *self.in_force.write() = Arc::new(InForce {
+        *self.in_force.write() = Arc::new(TokensInForce {
             tokens,
             read_at: Instant::now(),
             problem,

@@ -16,7 +16,7 @@ use super::command::args::whole;
 use crate::app;
 use crate::cli::service::{RemoteArgs, ServiceQuery, Silence, Site};
 use crate::config::{Overrides, Thresholds};
-use crate::health::{Finding, HealthFacts, Runtime, Verdict};
+use crate::health::{HealthFacts, HealthFinding, HealthReport, RuntimeHealth};
 use crate::model::setting::parse_duration;
 use crate::system::blocking::BlockingPool;
 
@@ -144,7 +144,7 @@ pub async fn run(args: CheckArgs, origin: ConfigOrigin) -> ExitCode {
         Ok(verdict) => verdict,
         Err(_elapsed) => {
             let limit = humantime::format_duration(args.timeout);
-            Verdict::unknown(format!("no answer within {limit}"))
+            HealthReport::unknown(format!("no answer within {limit}"))
         }
     };
     let mut text = match args.output {
@@ -161,19 +161,19 @@ pub async fn run(args: CheckArgs, origin: ConfigOrigin) -> ExitCode {
     ExitCode::from(verdict.exit_code())
 }
 
-async fn inspect(args: &CheckArgs, origin: ConfigOrigin, by: Instant) -> Verdict {
+async fn inspect(args: &CheckArgs, origin: ConfigOrigin, by: Instant) -> HealthReport {
     let config = match app::set_up(origin.file, origin.overrides).await {
         Ok((config, _reload)) => config,
         Err(error) => {
             tracing::error!(%error, "the configuration is refused");
-            return Verdict::unknown("configuration refused; crisweep config FILE says why");
+            return HealthReport::unknown("configuration refused; crisweep config FILE says why");
         }
     };
     let remote = match origin.remote.remote().await {
         Ok(remote) => remote,
         Err(error) => {
             tracing::error!(%error, "the service cannot be asked");
-            return Verdict::unknown("--service.url, its token or CA cannot be used");
+            return HealthReport::unknown("--service.url, its token or CA cannot be used");
         }
     };
     let site = Site {
@@ -190,8 +190,8 @@ async fn inspect(args: &CheckArgs, origin: ConfigOrigin, by: Instant) -> Verdict
         Ok(facts) => facts.judge(&marks, "service"),
         Err(silence) => match &site.remote {
             Some(remote) => {
-                let finding = Finding::unknown(silence.of_named(remote.has_credential));
-                Verdict::of(Some(finding), "", Some("service"))
+                let finding = HealthFinding::unknown(silence.of_named(remote.has_credential));
+                HealthReport::of(Some(finding), "", Some("service"))
             }
             None => Box::pin(without_service(site, &marks, by, silence)).await,
         },
@@ -212,7 +212,12 @@ pub(super) fn judged(
 }
 
 /// Asks the runtime, because the service does not answer.
-async fn without_service(site: Site, marks: &Thresholds, by: Instant, silence: Silence) -> Verdict {
+async fn without_service(
+    site: Site,
+    marks: &Thresholds,
+    by: Instant,
+    silence: Silence,
+) -> HealthReport {
     let mut asked = silence.runtime_asked();
     let mut facts = match Box::pin(node::facts(site.config, site.endpoint, by)).await {
         Ok(facts) => facts,
@@ -227,7 +232,7 @@ async fn without_service(site: Site, marks: &Thresholds, by: Instant, silence: S
             );
             asked = asked.trim_start_matches("runtime; ");
             HealthFacts {
-                runtime: Runtime::Missing,
+                runtime: RuntimeHealth::Missing,
                 ..HealthFacts::default()
             }
         }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::config::{Config, Overrides};
 use crate::model::escape;
-use crate::state::Owner;
+use crate::state::FileOwner;
 use crate::system::blocking::BlockingPool;
 use crate::{app, config, http, state, telemetry};
 
@@ -307,7 +307,7 @@ fn printed(done: anyhow::Result<()>) -> ExitCode {
 }
 
 fn prepare_state(args: &PrepareStateArgs) -> ExitCode {
-    let Owner { uid, gid } = args.owner;
+    let FileOwner { uid, gid } = args.owner;
     let dir = args.dir.display();
     match state::give(&args.dir, args.owner) {
         Ok(files) => {

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::litter::is_plain;
-use super::owners::{Owner, Owners};
+use super::owners::{Controller, Owners};
 use super::report::many;
 use super::{ContainerExit, DoctorFacts, FINDINGS_MAX, Finding, Severity};
 use crate::model::{
@@ -232,7 +232,7 @@ fn ends(facts: &DoctorFacts, name: &ContainerAttempts<'_>) -> Vec<EndedAttempt> 
 
 /// The loops, one finding for each owner and container name.
 pub(super) fn findings(facts: &DoctorFacts, owners: &Owners<'_>) -> Vec<Finding> {
-    let mut groups: BTreeMap<(&Text, Owner, &Text), Vec<Loop<'_>>> = BTreeMap::new();
+    let mut groups: BTreeMap<(&Text, Controller, &Text), Vec<Loop<'_>>> = BTreeMap::new();
     for found in names(facts)
         .into_iter()
         .filter_map(|name| Loop::of(facts, &name))
@@ -273,7 +273,7 @@ pub(super) fn findings(facts: &DoctorFacts, owners: &Owners<'_>) -> Vec<Finding>
 fn finding(
     facts: &DoctorFacts,
     namespace: &str,
-    owner: &Owner,
+    owner: &Controller,
     loops: &[Loop<'_>],
 ) -> Option<Finding> {
     let worst = loops.first()?;
@@ -362,7 +362,7 @@ fn message(it: &Loop<'_>) -> String {
     }
 }
 
-fn change(it: &Loop<'_>, owner: &Owner, namespace: &str) -> String {
+fn change(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
     let template = match owner.kind.as_str() {
         "CronJob" => "spec.jobTemplate.spec.template.spec",
         "none" | "unknown" | "Node" => "spec",
@@ -395,7 +395,7 @@ fn change(it: &Loop<'_>, owner: &Owner, namespace: &str) -> String {
     }
 }
 
-fn owner_words(it: &Loop<'_>, owner: &Owner, namespace: &str) -> String {
+fn owner_words(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
     match owner.kind.as_str() {
         "none" | "unknown" | "Node" => format!("the pod {namespace}/{}", it.pod.name),
         _ => owner.words(namespace),

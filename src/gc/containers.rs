@@ -79,7 +79,7 @@ pub(super) struct ContainerJudge<'a> {
     newest: &'a Newest,
     quiet: Quiet,
     shields: Shields<'a>,
-    limits: Limits,
+    limits: Surplus,
 }
 
 impl<'a> ContainerJudge<'a> {
@@ -97,7 +97,7 @@ impl<'a> ContainerJudge<'a> {
             newest,
             quiet: Quiet::of(knowledge, policy),
             shields: Shields::new(snapshot, &policy.protect),
-            limits: Limits::none(index),
+            limits: Surplus::none(index),
         };
         let mut first = Vec::with_capacity(snapshot.containers.len());
         let mut counted = RowSet::none(snapshot.containers.len());
@@ -119,7 +119,7 @@ impl<'a> ContainerJudge<'a> {
             }
             first.push(verdict);
         }
-        judge.limits = Limits::of(index, &counted, &policy.containers, newest);
+        judge.limits = Surplus::of(index, &counted, &policy.containers, newest);
         (judge, first)
     }
 
@@ -284,7 +284,7 @@ pub(super) fn protects_pod(protect: &Protect, pod: &PodRef) -> bool {
 }
 
 /// What the kubelet's two limits would remove.
-struct Limits {
+struct Surplus {
     superseded: RowSet,
     over_cap: RowSet,
     /// The groups of which the cap removes something.
@@ -296,7 +296,7 @@ struct Limits {
     counted: usize,
 }
 
-impl Limits {
+impl Surplus {
     fn none(index: &SnapshotIndex<'_>) -> Self {
         let count = index.snapshot.containers.len();
         Self {

@@ -80,7 +80,7 @@ pub struct RuleLine {
     /// Its name.
     pub rule: &'static str,
     /// What it said.
-    pub said: Said,
+    pub said: RuleResult,
     /// The reason that it gives.
     pub reason: Option<&'static str>,
     /// Whether this is the verdict.
@@ -91,9 +91,9 @@ pub struct RuleLine {
 
 /// What a rule said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Said"))]
 #[serde(rename_all = "kebab-case")]
-pub enum Said {
+pub enum RuleResult {
     /// Nothing: the next rule was asked.
     Passes,
     /// It keeps the object.

@@ -155,7 +155,7 @@ pub struct Protect {
     /// `.pod.name`, `.pod.uid`, `.container.name`).
     #[serde(
         serialize_with = "show_labels",
-        deserialize_with = "As::<ListOf<Label>>::deserialize"
+        deserialize_with = "As::<ListOf<LabelSelector>>::deserialize"
     )]
     pub labels: Vec<(String, Option<String>)>,
 }
@@ -204,9 +204,9 @@ impl TextKind for Namespace {
     }
 }
 
-struct Label;
+struct LabelSelector;
 
-impl TextKind for Label {
+impl TextKind for LabelSelector {
     type Value = (String, Option<String>);
     const MUST_BE: &str = "a label as \"key=value\" or \"key\"";
 

@@ -115,12 +115,12 @@ pub(super) struct Reply {
     passes: BTreeSet<String>,
     counts: BTreeMap<&'static str, usize>,
     /// In the order of the call; the first 100.
-    alerts: Vec<Answered>,
+    alerts: Vec<AnsweredAlert>,
 }
 
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AnsweredAlert"))]
-struct Answered {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct AnsweredAlert {
     alertname: String,
     /// As the call has it; empty if it has none.
     fingerprint: String,
@@ -182,7 +182,7 @@ fn ask(
     service: &Service,
     alerts: Vec<(WebhookStatus, Alert)>,
     by: Option<&Caller>,
-) -> Vec<Answered> {
+) -> Vec<AnsweredAlert> {
     let config = service.config();
     let node = &config.node.name;
     let mut admissions = Vec::with_capacity(alerts.len());
@@ -222,7 +222,7 @@ fn ask(
     // In the order of the request, so that its sender can match the rows.
     admissions.sort_by_key(|(place, _)| *place);
     let rows = alerts.into_iter().zip(admissions);
-    let rows = rows.map(|((_, alert), (_, admission))| Answered {
+    let rows = rows.map(|((_, alert), (_, admission))| AnsweredAlert {
         alertname: alert.name(),
         fingerprint: alert.fingerprint,
         admission,
@@ -230,7 +230,7 @@ fn ask(
     rows.collect()
 }
 
-fn reply(mut answered: Vec<Answered>) -> Response {
+fn reply(mut answered: Vec<AnsweredAlert>) -> Response {
     let find = |wanted| answered.iter().find(|it| it.admission.result == wanted);
     let (status, result) = if find(AlertResult::Accepted).is_some() {
         (StatusCode::ACCEPTED, "accepted")

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::browser::client;
 use super::{Fixed, HEALTHY, Problem, READY, Service};
-use crate::access::{Asking, Client, Decision, Peer, Scope};
+use crate::access::{Asking, ClientKind, Decision, Peer, Scope};
 use crate::metrics::HttpEndpoint;
 use crate::model::{AlertResult, Caller};
 use crate::telemetry::LineLimit;
@@ -44,7 +44,7 @@ pub(super) async fn guard(
     next: Next,
 ) -> Response {
     let config = service.config();
-    let names = Names {
+    let names = AllowedHosts {
         node: &config.node.name,
         trusted: &config.web.trusted_hosts,
     };
@@ -141,7 +141,7 @@ fn refuse(service: &Service, peer: &Peer, uri: &Uri, status: StatusCode, why: &s
 }
 
 /// The host names that a request may address.
-struct Names<'a> {
+struct AllowedHosts<'a> {
     node: &'a str,
     trusted: &'a [String],
 }
@@ -149,7 +149,7 @@ struct Names<'a> {
 fn may_ask<B>(
     peer: &Peer,
     request: &axum::http::Request<B>,
-    names: &Names<'_>,
+    names: &AllowedHosts<'_>,
 ) -> Result<(), &'static str> {
     let headers = request.headers();
     let reads = is_reading(request.method());
@@ -169,7 +169,7 @@ fn may_ask<B>(
     let origin = one(headers, "origin")?;
     // Every browser of today says where a form is. One that does not may send what another site made it send.
     let is_nameless = origin.is_none() && site.is_none();
-    if !reads && !peer.is_unix() && is_nameless && client(headers) == Client::Browser {
+    if !reads && !peer.is_unix() && is_nameless && client(headers) == ClientKind::Browser {
         return Err("a browser must say which page acts (Origin or Sec-Fetch-Site)");
     }
     if let Some(origin) = origin {
@@ -218,7 +218,7 @@ fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, &'stat
     }
 }
 
-fn is_ours(host: &str, names: &Names<'_>) -> bool {
+fn is_ours(host: &str, names: &AllowedHosts<'_>) -> bool {
     let name = without_port(host);
     let bare = name
         .strip_prefix('[')
@@ -265,7 +265,7 @@ mod tests {
         headers: &[(&'static str, &str)],
     ) -> Result<(), &'static str> {
         let trusted = ["gc.example", ".gc.svc.cluster.local", "."].map(str::to_owned);
-        let names = Names {
+        let names = AllowedHosts {
             node: "node-1",
             trusted: &trusted,
         };

@@ -102,29 +102,29 @@ pub(super) struct KeptPlan {
 
 /// The saved plans, oldest first.
 #[derive(Debug, Default)]
-pub struct SavedPlans(Mutex<Store>);
+pub struct SavedPlans(Mutex<PlanStore>);
 
 #[derive(Debug, Default)]
-struct Store {
-    plans: VecDeque<Saved>,
+struct PlanStore {
+    plans: VecDeque<StoredPlan>,
     /// Number of plans ever saved.
     counter: u64,
 }
 
 #[derive(Debug)]
-struct Saved {
+struct StoredPlan {
     kept: KeptPlan,
     until: Instant,
     removals: BTreeMap<Target, usize>,
 }
 
-impl Saved {
+impl StoredPlan {
     fn has_expired(&self, now: Now) -> bool {
         self.until <= now.steady || self.kept.head.expires_at <= now.wall
     }
 }
 
-impl Store {
+impl PlanStore {
     /// Frees the plans that have expired; their ids stay known until newer plans push them out.
     fn expire(&mut self, now: Now) {
         for saved in self.plans.iter_mut().filter(|it| it.has_expired(now)) {
@@ -190,7 +190,7 @@ impl SavedPlans {
             *removals.entry(removal.subject.target).or_default() += 1;
         }
         let mut store = self.0.lock();
-        store.plans.push_back(Saved {
+        store.plans.push_back(StoredPlan {
             kept: kept.clone(),
             until: looked_at + LIFETIME,
             removals,

@@ -285,7 +285,7 @@ async fn observed(service: &Service, look: &Arc<Look>, young: bool) -> Observed 
 /// The same without a service, for `crisweep status`.
 pub(crate) fn of_look(
     look: &Look,
-    judged: Option<Judged>,
+    judged: Option<PlanStatus>,
     endpoint: String,
     config: &Config,
 ) -> Observed {
@@ -320,7 +320,7 @@ pub(crate) fn of_look(
     }
 }
 
-fn pods(config: &Config, look: &Look, judged: Option<&Judged>) -> PodsStatus {
+fn pods(config: &Config, look: &Look, judged: Option<&PlanStatus>) -> PodsStatus {
     // If the lists could not be read, the pod list cannot be compared with them.
     let (state, why) = match (&look.pods, judged) {
         (_, Some(judged)) => (judged.pods, judged.pods_doubt.clone()),
@@ -405,19 +405,19 @@ fn errors(look: &Look) -> BTreeMap<&'static str, String> {
 }
 
 /// What a plan on the look says.
-pub(crate) struct Judged {
+pub(crate) struct PlanStatus {
     removable: BTreeMap<Target, usize>,
     pods: SourceState,
     pods_doubt: Option<String>,
 }
 
-fn judge(service: &Service, look: &Look) -> Option<Judged> {
+fn judge(service: &Service, look: &Look) -> Option<PlanStatus> {
     let snapshot = service.snapshot(look).ok()?;
     let policy = &service.config().policy;
-    Some(Judged::of(&snapshot, policy))
+    Some(PlanStatus::of(&snapshot, policy))
 }
 
-impl Judged {
+impl PlanStatus {
     /// Plans on a snapshot.
     pub(crate) fn of(snapshot: &Snapshot, policy: &Policy) -> Self {
         let knowledge = Knowledge::of(snapshot, policy);

@@ -1,6 +1,6 @@
 //! The enums that are labels, with their label names. Never a name from outside.
 
-use super::table::{Label, Labels};
+use super::table::{Label, LabelSet};
 use crate::model::{
     AlertResult, Brake, CallerKind, Cause, EventResult, EvidenceFailure, FailureClass, Outcome,
     PollResult, RemoveReason, Target,
@@ -128,7 +128,7 @@ impl Label for Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Removed(pub(super) Target, pub(super) RemoveReason);
 
-impl Labels for Removed {
+impl LabelSet for Removed {
     fn combinations() -> Vec<Self> {
         let of = |target| {
             RemoveReason::all(target)

@@ -12,7 +12,7 @@ use super::end::EarlyEnd;
 use super::executor::{Batch, Until};
 use super::queue::{Next, Queue};
 use super::rescue::is_over;
-use super::{JOURNAL_PATIENCE, Phase, Run, progress};
+use super::{JOURNAL_PATIENCE, PassRun, Phase, progress};
 use crate::gc::{self, Expected, Plan, Removal};
 use crate::model::{KeepReason, RemoveReason, Target, Text};
 use crate::snapshot::Look;
@@ -35,7 +35,7 @@ struct RoundProgress {
     shown: u64,
 }
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Cleans one target, in one or several rounds.
     pub(super) async fn clean(
         &mut self,

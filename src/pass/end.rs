@@ -7,10 +7,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::Run;
+use super::PassRun;
 use super::stops::StopCause;
 use crate::model::{Container, Coverage, Outcome, Pass, Pods, Seen, Target, TargetReport};
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 use crate::snapshot::Look;
 
 /// How a pass ended, as admission needs it.
@@ -29,7 +29,11 @@ pub struct PassEnd {
 
 impl PassEnd {
     /// Returns the end of a pass from its record.
-    pub fn of(record: &Record, outcome: Outcome, retry_after: BTreeMap<Target, Duration>) -> Self {
+    pub fn of(
+        record: &PassRecord,
+        outcome: Outcome,
+        retry_after: BTreeMap<Target, Duration>,
+    ) -> Self {
         Self {
             outcome,
             dry_run: record.read(|pass| pass.dry_run),
@@ -110,7 +114,7 @@ const TIMEOUT_TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// Given-up removals that report and log name.
 const NAMED_MAX: usize = 10;
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Waits for removals in flight, takes a last look, and returns how the pass ended.
     pub(super) async fn finish(mut self, end: Option<EarlyEnd>, dry_run: bool) -> PassEnd {
         let mut given_up = self.drain().await;

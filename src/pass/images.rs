@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Run;
+use super::PassRun;
 use super::end::EarlyEnd;
 use super::queue::Queue;
 use crate::gc::images::{space_wanted, unknown_users};
@@ -67,7 +67,7 @@ impl Room {
     }
 }
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Returns the policy of a round: the first starts at the high threshold, further ones free down to the low
     /// one.
     pub(super) fn policy_of_round(&self, target: Target, round: usize) -> Policy {

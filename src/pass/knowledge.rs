@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Run;
+use super::PassRun;
 use super::end::EarlyEnd;
 use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::gc::{self};
 use crate::model::{Cause, PodsReport, Target};
 use crate::snapshot::Look;
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Waits until finished pods have been finished for `quiet`, so that one run of the command does
     /// everything.
     pub(super) async fn wait_for_quiet(

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use super::end::EarlyEnd;
 use super::executor::Until;
-use super::{Run, progress};
+use super::{PassRun, progress};
 use crate::gc::{self, Expected, Plan, Removal};
 use crate::model::{Container, PodUid, RemovedContainer, Rows, Target, log_dir_name};
 use crate::snapshot::Look;
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Reports unreachable logs; returns whether the plan's logs can be removed. Other targets are not
     /// affected.
     pub(super) fn can_reach_logs(&mut self, look: &Look, plan: &Plan) -> bool {

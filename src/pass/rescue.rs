@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::end::EarlyEnd;
-use super::{Phase, Run};
+use super::{PassRun, Phase};
 use crate::gc::PodKnowledge;
 use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid, Target};
 use crate::snapshot::{Look, Weight};
@@ -19,7 +19,7 @@ const FITS_PERCENT: u64 = 90;
 /// How often pods are chosen whose removal is a risk.
 const RISKS_MAX: usize = 10;
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Makes the kubelet's lists fit; says whether they do.
     pub(super) async fn rescue(
         &mut self,

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::connection::{Connection, request};
+use self::connection::{RuntimeConnection, request};
 use self::framing::{Awaits, Checked};
 pub use self::settings::{LogRoots, Settings, below};
 use super::{
@@ -45,9 +45,9 @@ pub struct Client {
 #[derive(Debug)]
 struct ClientInner {
     settings: Settings,
-    runtime: Connection,
+    runtime: RuntimeConnection,
     /// `None`: the runtime's connection serves images too.
-    image: Option<Connection>,
+    image: Option<RuntimeConnection>,
     /// Reads names in the log roots.
     disk: BlockingPool,
     /// How the runtime's lists were last read.
@@ -57,7 +57,7 @@ struct ClientInner {
 impl Client {
     /// Makes a client; does not touch the socket.
     pub fn new(settings: Settings) -> Self {
-        let link = |endpoint: &Path| Connection::new(endpoint, &settings);
+        let link = |endpoint: &Path| RuntimeConnection::new(endpoint, &settings);
         let runtime = link(&settings.endpoint);
         let image = settings.image_endpoint.as_deref().map(link);
         Self {
@@ -387,11 +387,11 @@ impl Client {
         gone_is_success(self.image().call(METHOD, deadline, call).await)
     }
 
-    fn runtime(&self) -> &Connection {
+    fn runtime(&self) -> &RuntimeConnection {
         &self.shared.runtime
     }
 
-    fn image(&self) -> &Connection {
+    fn image(&self) -> &RuntimeConnection {
         self.shared.image.as_ref().unwrap_or(&self.shared.runtime)
     }
 

@@ -67,7 +67,7 @@ impl PodHistories {
             }
         }
         self.note_sources(found);
-        let trust = answer.list().map(|list| Trust::of(found, list));
+        let trust = answer.list().map(|list| AnswerTrust::of(found, list));
         for (uid, entry) in &mut self.0 {
             match (answer.good_since, &trust) {
                 // Everything in it was noted when it arrived.
@@ -151,7 +151,7 @@ fn coverage_of<T>(part: &LookResult<runtime::Listed<T>>) -> Coverage {
 }
 
 /// How far an answer is trusted, compared with what the same look found.
-struct Trust<'a> {
+struct AnswerTrust<'a> {
     list: &'a PodList,
     living: IdSet<&'a PodUid>,
     /// The answer lacks a pod that lives here.
@@ -160,7 +160,7 @@ struct Trust<'a> {
     blind: bool,
 }
 
-impl<'a> Trust<'a> {
+impl<'a> AnswerTrust<'a> {
     fn of(found: &NodeLists<'a>, list: &'a PodList) -> Self {
         let living = found.living();
         Self {

@@ -51,8 +51,8 @@ impl TextKind for Destination {
 
 impl Config {
     /// Returns how much room the database may take.
-    pub fn limits(&self, evidence_bytes: u64) -> super::Limits {
-        super::Limits {
+    pub fn limits(&self, evidence_bytes: u64) -> super::DatabaseLimits {
+        super::DatabaseLimits {
             evidence_bytes,
             journal_bytes: self.journal_bytes,
         }

@@ -47,14 +47,14 @@ const RESERVE_BYTES: u64 = 512 << 10;
 
 /// How much room the database may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct DatabaseLimits {
     /// Passes and removals: claimed in full, soon after the start.
     pub journal_bytes: u64,
     /// Evidence of removed containers.
     pub evidence_bytes: u64,
 }
 
-impl Limits {
+impl DatabaseLimits {
     /// Most removals in the database: a row takes some 400 bytes.
     pub(super) fn removals_max(self) -> u64 {
         (self.journal_bytes / 4 * 3 / 400).max(1000)
@@ -170,7 +170,7 @@ pub(super) struct Database {
     path: PathBuf,
     /// Device and inode.
     place: (u64, u64),
-    limits: Limits,
+    limits: DatabaseLimits,
     /// Number of this process in the table of processes.
     process: i64,
     /// Claimed beyond what is wanted now, once evidence or snapshots have taken room.
@@ -196,12 +196,12 @@ pub(super) struct Writing<'a> {
     pub(super) sql: &'a Transaction<'a>,
     /// Number of this process in the table of processes.
     pub(super) process: i64,
-    pub(super) limits: Limits,
+    pub(super) limits: DatabaseLimits,
 }
 
 impl Database {
     /// Opens the file in `dir`, or makes it. Claims no room.
-    pub(super) fn open(dir: &Path, limits: Limits) -> Result<Self, Error> {
+    pub(super) fn open(dir: &Path, limits: DatabaseLimits) -> Result<Self, Error> {
         let path = dir.join(NAME);
         let place = make(&path)?;
         let connection = match connect(&path, LockingMode::Normal) {

@@ -13,7 +13,7 @@ use super::database::{DISK_RESERVE_BYTES, Database, Error, Sync, Writing, eviden
 use super::filter::{NUMBERS, ResultPage, Where, filter};
 use super::journal::Journal;
 use super::parameters::Parameters;
-use super::writer::Job;
+use super::writer::WriterJob;
 use crate::model::Evidence;
 
 /// What a row takes is counted in pages of the database.
@@ -111,7 +111,8 @@ impl Journal {
             drop(to.send(kept));
             damage
         };
-        self.ask(Job::Evidence(Box::new(work)), done, at_most).await
+        self.ask(WriterJob::Evidence(Box::new(work)), done, at_most)
+            .await
     }
 
     /// Returns the evidence of the filter.

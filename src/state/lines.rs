@@ -40,11 +40,11 @@ fn stdout<S: Serializer>(to: S) -> Result<S::Ok, S::Error> {
 pub(super) struct Lines {
     node: Arc<str>,
     queue: SyncSender<String>,
-    health: Health,
+    health: LineHealth,
 }
 
 #[derive(Clone, Debug)]
-struct Health {
+struct LineHealth {
     /// Lost lines.
     failures: Counter,
     /// The last line was lost; each change is logged once.
@@ -53,7 +53,7 @@ struct Health {
 
 /// A line.
 #[derive(Serialize)]
-struct Line<'a, T> {
+struct JsonLine<'a, T> {
     event: &'static str,
     time: Timestamp,
     node: &'a str,
@@ -76,7 +76,7 @@ impl Lines {
     /// Starts the thread.
     pub(super) fn start(to: LinesTo, node: &str, failures: Counter) -> io::Result<Self> {
         let (queue, lines) = sync_channel(QUEUE_MAX);
-        let health = Health {
+        let health = LineHealth {
             failures,
             failing: Arc::default(),
         };
@@ -109,7 +109,7 @@ impl Lines {
     }
 
     fn put(&self, event: &'static str, content: impl Serialize) {
-        let line = Line {
+        let line = JsonLine {
             event,
             time: clock(),
             node: &self.node,
@@ -126,7 +126,7 @@ impl Lines {
     }
 }
 
-impl Health {
+impl LineHealth {
     fn lost(&self, error: &str) {
         self.failures.inc();
         if !self.failing.swap(true, Ordering::Relaxed) {
@@ -141,7 +141,7 @@ impl Health {
     }
 }
 
-fn run(to: &LinesTo, lines: &Receiver<String>, health: &Health) {
+fn run(to: &LinesTo, lines: &Receiver<String>, health: &LineHealth) {
     let mut file = None;
     while let Ok(line) = lines.recv() {
         let written = match to {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::ages::Ages;
-use super::database::{Database, Error, Limits, NAME, Sync, Writing, evidence_room};
+use super::ages::ImageAges;
+use super::database::{Database, DatabaseLimits, Error, NAME, Sync, Writing, evidence_room};
 use super::lock::{Lock, LockHeld, NoLock};
 use super::passes::{self, History};
 use super::{files, hold};
@@ -17,7 +17,7 @@ use crate::model::{FleetHold, PastFailure};
 #[derive(Debug, Default)]
 pub(super) struct LoadedState {
     pub(super) history: History,
-    pub(super) ages: Ages,
+    pub(super) ages: ImageAges,
     pub(super) hold: Option<FleetHold>,
     /// `None`: there is no database, or it was open already.
     pub(super) evidence_bytes: Option<u64>,
@@ -34,9 +34,9 @@ pub(super) enum Unusable {
 
 /// The state directory.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct StateDir {
     dir: PathBuf,
-    limits: Limits,
+    limits: DatabaseLimits,
     /// The runtime's socket, shown to the next process that finds the lock held.
     runtime: String,
     lock: Option<Lock>,
@@ -45,9 +45,9 @@ pub(super) struct Store {
     damage: Option<String>,
 }
 
-impl Store {
+impl StateDir {
     /// Returns a store; touches no file yet.
-    pub(super) fn new(dir: PathBuf, limits: Limits, runtime: String) -> Self {
+    pub(super) fn new(dir: PathBuf, limits: DatabaseLimits, runtime: String) -> Self {
         Self {
             dir,
             limits,
@@ -119,7 +119,7 @@ impl Store {
         let database = Database::open(&self.dir, self.limits)?;
         let found = LoadedState {
             history: passes::history(database.connection())?,
-            ages: Ages::read(database.connection())?,
+            ages: ImageAges::read(database.connection())?,
             hold: hold::read(database.connection())?,
             evidence_bytes: Some(evidence_room(database.connection())?),
         };
@@ -234,7 +234,7 @@ fn salvage(sql: &Connection) -> LoadedState {
             failures: passes::failures(sql).unwrap_or_default(),
             ..History::default()
         }),
-        ages: Ages::read(sql).unwrap_or_default(),
+        ages: ImageAges::read(sql).unwrap_or_default(),
         hold: hold::read(sql).unwrap_or_default(),
         // It stays in the damaged file.
         evidence_bytes: Some(0),
@@ -270,12 +270,12 @@ pub fn past_failures(dir: &Path) -> Result<Vec<PastFailure>, Error> {
 }
 
 /// Reads the image ages in the same way; none if they cannot be read: then every image is young.
-pub fn read_ages(dir: &Path) -> Ages {
-    let read = Database::peek(dir).and_then(|sql| Ok(Ages::read(&sql)?));
+pub fn read_ages(dir: &Path) -> ImageAges {
+    let read = Database::peek(dir).and_then(|sql| Ok(ImageAges::read(&sql)?));
     read.unwrap_or_else(|error| {
         if !error.is_missing() {
             tracing::warn!(%error, "the image ages could not be read; every image is young");
         }
-        Ages::default()
+        ImageAges::default()
     })
 }

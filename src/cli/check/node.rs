@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::app;
 use crate::config::Config;
-use crate::health::{HealthFacts, Runtime};
+use crate::health::{HealthFacts, RuntimeHealth};
 use crate::model::{ContainerState, PodSandboxState};
 use crate::runtime::{Error, Listed};
 use crate::snapshot::{LookResult, Weights, measure_filesystems};
@@ -41,7 +41,7 @@ pub(super) async fn facts(
     let weights = Weights::of(&version, &containers, &sandboxes, &images);
     let usage = filesystems.ok().and_then(|them| them.image.first()?.usage);
     Ok(HealthFacts {
-        runtime: Runtime::Answers,
+        runtime: RuntimeHealth::Answers,
         exited_containers: count(&containers, |it| it.state == ContainerState::Exited),
         not_ready_sandboxes: count(&sandboxes, |it| it.state == PodSandboxState::NotReady),
         lists: vec![

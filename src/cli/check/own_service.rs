@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 
 use crate::cli::service::{ServiceQuery, Silence};
-use crate::health::{self, Finding, HealthFacts, LOOK_AGE_MAX, Verdict};
+use crate::health::{self, HealthFacts, HealthFinding, HealthReport, LOOK_AGE_MAX};
 use crate::model::NodeFigures;
 
 impl Silence {
@@ -34,10 +34,10 @@ impl Silence {
     }
 
     /// A service that is down is no finding: a node may do without one, and `--self` asks for it.
-    pub(super) fn finding(self) -> Option<Finding> {
+    pub(super) fn finding(self) -> Option<HealthFinding> {
         match self {
-            Self::Hangs => Some(Finding::problem("service hangs, restart it")),
-            Self::NoAnswer => Some(Finding::unknown("service gives no answer")),
+            Self::Hangs => Some(HealthFinding::problem("service hangs, restart it")),
+            Self::NoAnswer => Some(HealthFinding::unknown("service gives no answer")),
             Self::Down | Self::Refuses | Self::Foreign => None,
         }
     }
@@ -45,14 +45,14 @@ impl Silence {
 
 impl ServiceQuery {
     /// Asks both probes, for a container's health check: exits 0 or 1.
-    pub(super) async fn probes(&self) -> Verdict {
+    pub(super) async fn probes(&self) -> HealthReport {
         let found = match self.reach().await {
             Ok(found) => found,
             Err(failure) => return failed(without_answer(failure.silence)),
         };
         match self.get(&found, "/-/ready").await {
             Ok((StatusCode::OK, _)) => {
-                Verdict::of(None, "service is healthy and ready", Some("service"))
+                HealthReport::of(None, "service is healthy and ready", Some("service"))
             }
             Ok(_) => failed("service is not ready: runtime not reached or not listed yet"),
             Err(_failure) => failed("service gives no answer"),
@@ -87,8 +87,8 @@ fn without_answer(silence: Silence) -> &'static str {
     }
 }
 
-fn failed(text: &str) -> Verdict {
-    Verdict::of(Some(Finding::problem(text)), "", Some("service"))
+fn failed(text: &str) -> HealthReport {
+    HealthReport::of(Some(HealthFinding::problem(text)), "", Some("service"))
 }
 
 /// What is read of `GET /api/v1/status`.
@@ -137,9 +137,9 @@ impl ShownStatus {
         let age = self.look.map_or(f64::INFINITY, |look| look.age_seconds);
         let is_young = self.runtime.up || age <= LOOK_AGE_MAX.as_secs_f64();
         let runtime = match &self.runtime {
-            ShownRuntime { up: true, .. } => health::Runtime::Answers,
-            ShownRuntime { error: None, .. } if is_young => health::Runtime::Slow,
-            ShownRuntime { .. } => health::Runtime::Silent,
+            ShownRuntime { up: true, .. } => health::RuntimeHealth::Answers,
+            ShownRuntime { error: None, .. } if is_young => health::RuntimeHealth::Slow,
+            ShownRuntime { .. } => health::RuntimeHealth::Silent,
         };
         let figures = self.figures.filter(|_| is_young).unwrap_or_default();
         let ratio = |list: &str| {

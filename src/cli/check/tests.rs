@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::health::{LINE_MAX, Severity};
+use crate::health::{HealthState, LINE_MAX};
 
 fn healthy() -> HealthFacts {
     HealthFacts {
-        runtime: Runtime::Answers,
+        runtime: RuntimeHealth::Answers,
         exited_containers: Some(12),
         not_ready_sandboxes: Some(3),
         lists: vec![
@@ -82,7 +82,7 @@ fn what_is_not_known_is_unknown_and_ranks_below_a_problem() {
     let down = (2, "UNKNOWN: runtime gives no answer [service]".to_owned());
     assert_eq!(told(HealthFacts::default()), down);
     let missing = HealthFacts {
-        runtime: Runtime::Missing,
+        runtime: RuntimeHealth::Missing,
         ..HealthFacts::default()
     };
     let none = (2, "UNKNOWN: no runtime found [service]".to_owned());
@@ -99,8 +99,8 @@ fn why_a_named_service_told_nothing_fits_the_line() {
         Silence::Foreign,
     ] {
         for has_credential in [false, true] {
-            let finding = Finding::unknown(silence.of_named(has_credential));
-            let line = Verdict::of(Some(finding.clone()), "", Some("service")).line();
+            let finding = HealthFinding::unknown(silence.of_named(has_credential));
+            let line = HealthReport::of(Some(finding.clone()), "", Some("service")).line();
             assert_eq!(line, format!("UNKNOWN: {} [service]", finding.text));
         }
     }
@@ -116,7 +116,7 @@ fn a_threshold_that_is_off_asks_for_nothing() {
     };
     let marks = marks.over(&Thresholds::default());
     let facts = HealthFacts {
-        runtime: Runtime::Answers,
+        runtime: RuntimeHealth::Answers,
         ..HealthFacts::default()
     };
     let verdict = facts.judge(&marks, "runtime");
@@ -145,7 +145,7 @@ fn share() -> impl Strategy<Value = Option<f64>> {
 prop_compose! {
     fn facts()(
         runtime in prop_oneof![
-            Just(Runtime::Answers), Just(Runtime::Slow), Just(Runtime::Silent), Just(Runtime::Missing),
+            Just(RuntimeHealth::Answers), Just(RuntimeHealth::Slow), Just(RuntimeHealth::Silent), Just(RuntimeHealth::Missing),
         ],
         exited_containers in number(),
         not_ready_sandboxes in number(),
@@ -163,7 +163,7 @@ prop_compose! {
             lists: vec![("containers", containers), ("sandboxes", sandboxes), ("images", images)],
             image_fs_used_percent,
             pod_source,
-            service: service.map(Finding::problem),
+            service: service.map(HealthFinding::problem),
         }
     }
 }
@@ -190,7 +190,7 @@ proptest! {
 
 #[test]
 fn the_worst_severity_decides() {
-    assert!(Severity::Problem > Severity::Unknown && Severity::Unknown > Severity::Ok);
+    assert!(HealthState::Problem > HealthState::Unknown && HealthState::Unknown > HealthState::Ok);
 }
 
 #[test]

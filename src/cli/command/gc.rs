@@ -23,7 +23,7 @@ use crate::fleet::Fleet;
 use crate::gc::PassOptions;
 use crate::model::{Cause, Outcome, Pass, escape};
 use crate::pass::in_flight::Removing;
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 use crate::system::pulse::Pulses;
 use crate::trigger::{Trigger, Worker};
 use crate::{app, state};
@@ -109,7 +109,7 @@ async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<Ending> {
     });
     let progress = Progress::new(args.pass.output, at_most(&config, &args));
     let seen = follow(&record, progress).await?;
-    if seen == Seen::Left {
+    if seen == FollowEnd::Left {
         journal.settled(app::LAST_WRITES).await;
         return Ok(Ending::Interrupted);
     }
@@ -171,7 +171,7 @@ fn show(pass: &Pass, output: Output) -> anyhow::Result<Ending> {
 
 /// How following a pass ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum FollowEnd {
     /// The pass is over.
     End,
     /// A second Ctrl-C did not wait for it.
@@ -179,7 +179,7 @@ enum Seen {
 }
 
 /// Shows a pass's progress until it is done. Ctrl-C or SIGTERM cancels it; a second one leaves at once.
-async fn follow(record: &Record, mut progress: Progress) -> anyhow::Result<Seen> {
+async fn follow(record: &PassRecord, mut progress: Progress) -> anyhow::Result<FollowEnd> {
     let mut watch = record.watch();
     let mut interrupts = Interrupts::new()?;
     let mut sent = 0;
@@ -190,7 +190,7 @@ async fn follow(record: &Record, mut progress: Progress) -> anyhow::Result<Seen>
         progress.said(lines.iter().map(String::as_str));
         if pass.is_done() {
             progress.clear();
-            return Ok(Seen::End);
+            return Ok(FollowEnd::End);
         }
         progress.shows(&pass, Instant::now());
         tokio::select! {
@@ -200,7 +200,7 @@ async fn follow(record: &Record, mut progress: Progress) -> anyhow::Result<Seen>
                 let flying = named(&record.in_flight().list());
                 if record.cancelled().is_cancelled() {
                     progress.interrupts(&format!("left at once. {}", unknown(&flying)));
-                    return Ok(Seen::Left);
+                    return Ok(FollowEnd::Left);
                 }
                 record.cancel();
                 progress.interrupts(&format!("stopping: no new removal starts. {}", waited_for(&flying)));

@@ -101,7 +101,7 @@ fn show(plan: &ShownPlan, args: &PlanArgs) -> anyhow::Result<()> {
 /// Has the service save its plan, and says how to have it carried out.
 async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<bool> {
     let text = service::save(site, args).await?;
-    let saved: service::Saved = serde_json::from_str(&text).context(NOT_UNDERSTOOD)?;
+    let saved: service::ShownSavedPlan = serde_json::from_str(&text).context(NOT_UNDERSTOOD)?;
     let apply = format!(
         "saved until {} as {}; what it lacks stays. To carry it out:\n  crisweep gc --plan {}",
         saved.expires_at,

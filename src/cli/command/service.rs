@@ -37,7 +37,7 @@ const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
 /// What is read of a saved plan.
 #[derive(Deserialize)]
-pub(super) struct Saved {
+pub(super) struct ShownSavedPlan {
     /// Its id.
     pub(super) id: String,
     /// When it can no longer be carried out.
@@ -78,7 +78,7 @@ enum PassOrigin {
 }
 
 /// A pass of the service, as this command watches it.
-struct Watched<'a> {
+struct WatchedPass<'a> {
     found: &'a HealthyService<'a>,
     path: String,
     origin: PassOrigin,
@@ -104,7 +104,7 @@ pub(super) async fn gc(found: &HealthyService<'_>, args: &GcArgs) -> anyhow::Res
     let path = path.with_context(|| format!("{} does not say which pass it runs", at()))?;
     let path = path.to_owned();
     let is_merged = header(ADMISSION) == Some(AlertResult::Merged.label());
-    let mut watched = Watched {
+    let mut watched = WatchedPass {
         found,
         path: path.clone(),
         origin: PassOrigin::Started,
@@ -171,7 +171,7 @@ async fn read(found: &HealthyService<'_>, path: &str) -> anyhow::Result<Pass> {
     serde_json::from_str(&text).context(NOT_UNDERSTOOD)
 }
 
-impl Watched<'_> {
+impl WatchedPass<'_> {
     fn id(&self) -> String {
         let id = self.path.rsplit('/').next().unwrap_or_default();
         escape::line(id).into_owned()

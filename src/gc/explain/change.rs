@@ -13,7 +13,7 @@ use crate::model::{ContainerState, KeepReason, RemoveReason, Target, Targets};
 const WAITS_MAX: usize = 5;
 
 /// What time alone brings.
-struct Wait {
+struct ComingVerdict {
     after: Duration,
     /// The settings that are waited for.
     for_settings: Vec<&'static str>,
@@ -57,10 +57,10 @@ impl<'a> Explainer<'a> {
 
     /// Follows the rules that time alone answers, by planning on the same node later; `None` if the deciding rule is
     /// none of them.
-    fn wait(&self, judged: Judged<'_>, rules: &[RuleLine]) -> Option<Wait> {
+    fn wait(&self, judged: Judged<'_>, rules: &[RuleLine]) -> Option<ComingVerdict> {
         let rule = decided(rules).filter(|_| matches!(judged.verdict, Verdict::Keep(_)))?;
         let (after, setting) = self.left_of(judged.subject, rule)?;
-        let mut wait = Wait {
+        let mut wait = ComingVerdict {
             after,
             for_settings: vec![setting],
             then: judged.verdict,

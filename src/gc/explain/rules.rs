@@ -8,7 +8,7 @@ use super::super::images::ImageJudge;
 use super::super::logs::{ContainerLogRule, LogDirJudge, LogLinkJudge, states};
 use super::super::sandboxes::{SandboxJudge, unless_quarantined};
 use super::super::{Policy, Subject, Verdict};
-use super::{Explainer, Judged, RuleLine, Said, label};
+use super::{Explainer, Judged, RuleLine, RuleResult, label};
 use crate::model::{Images, KeepReason, Target};
 
 /// A rule that keeps what the others would remove.
@@ -173,9 +173,9 @@ fn line(rule: &'static str, verdict: Option<Verdict>, inputs: String) -> RuleLin
     RuleLine {
         rule,
         said: match verdict {
-            None => Said::Passes,
-            Some(Verdict::Keep(_)) => Said::Keeps,
-            Some(Verdict::Remove(_)) => Said::Removes,
+            None => RuleResult::Passes,
+            Some(Verdict::Keep(_)) => RuleResult::Keeps,
+            Some(Verdict::Remove(_)) => RuleResult::Removes,
         },
         reason: verdict.map(|verdict| label(verdict).1),
         decides: false,
@@ -185,7 +185,7 @@ fn line(rule: &'static str, verdict: Option<Verdict>, inputs: String) -> RuleLin
 
 fn not_reached(rule: &'static str) -> RuleLine {
     RuleLine {
-        said: Said::NotReached,
+        said: RuleResult::NotReached,
         ..line(rule, None, String::new())
     }
 }

@@ -19,9 +19,9 @@ use crate::evidence::{cri_log, unpack};
 use crate::fleet::Standing;
 use crate::gc::Plan;
 use crate::gc::knowledge::{Knowledge, SourceState};
-use crate::health::{Finding, HealthFacts, Verdict};
+use crate::health::{HealthFacts, HealthFinding, HealthReport};
 use crate::model::{Brake, Evidence, FailureClass, Pass, Pods, Target, Targets};
-use crate::snapshot::{Look, Sample};
+use crate::snapshot::{Look, TrendSample};
 use crate::state::EvidenceFilter;
 
 /// How long the page waits for a look; then it shows the latest one.
@@ -67,7 +67,7 @@ pub(super) struct NodeView {
     pub(super) look: Option<Arc<Look>>,
     /// The runtime answered it just now.
     pub(super) is_new: bool,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: HealthReport,
     pub(super) pods: (SourceState, Option<String>),
     /// The plan of a pass over everything.
     pub(super) plan: PageResult<Arc<Plan>>,
@@ -84,7 +84,7 @@ pub(super) struct View {
     pub(super) config: Arc<Config>,
     pub(super) now: Timestamp,
     pub(super) node: NodeView,
-    pub(super) trend: Vec<Sample>,
+    pub(super) trend: Vec<TrendSample>,
     /// The passes of the history, newest first.
     pub(super) passes: Vec<Pass>,
     /// The pass that was asked for.
@@ -201,7 +201,7 @@ impl NodeView {
             None => HealthFacts::default(),
         };
         if service.observer.hangs() {
-            facts.service = Some(Finding::problem("service hangs, restart it"));
+            facts.service = Some(HealthFinding::problem("service hangs, restart it"));
         }
         let plan = |targets: &BTreeSet<Target>| match &look {
             Some(look) => service

@@ -32,7 +32,7 @@ const DEADLINE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A socket and what is known of the server behind it.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct RuntimeConnection {
     endpoint: Arc<Path>,
     /// Made at the first call, because making one needs a tokio runtime.
     channel: OnceLock<Channel>,
@@ -46,7 +46,7 @@ pub(super) struct Connection {
     pub(super) shared: Arc<Mutex<Interner>>,
 }
 
-impl Connection {
+impl RuntimeConnection {
     pub(super) fn new(endpoint: &Path, settings: &Settings) -> Self {
         Self {
             endpoint: endpoint.into(),

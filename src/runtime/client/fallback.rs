@@ -33,7 +33,7 @@ use super::{Client, lists};
 use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
 use crate::runtime::codec::ListChunk;
 use crate::runtime::{Error, ListMode, Listed};
-use fallback_list::{FallbackList, ListedRecord, Question};
+use fallback_list::{FallbackList, ListFilter, ListedRecord};
 use found::FoundRows;
 use row_cache::RowCache;
 
@@ -323,7 +323,7 @@ async fn by_state<K: FallbackList>(
             tight.insert(*state);
             continue;
         }
-        match ask::<K>(client, Question::State(*state), clock).await {
+        match ask::<K>(client, ListFilter::State(*state), clock).await {
             Ok(page) => found.add(page),
             Err(Error::TooLarge { .. }) => {
                 tight.insert(*state);
@@ -336,7 +336,7 @@ async fn by_state<K: FallbackList>(
 
 async fn ask<K: FallbackList>(
     client: &Client,
-    question: Question,
+    question: ListFilter,
     clock: Clock,
 ) -> Result<ListChunk<K::Model>, Error> {
     let deadline = clock.next();

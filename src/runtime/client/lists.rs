@@ -14,7 +14,7 @@ use tonic_prost::ProstCodec;
 use tower::ServiceExt;
 
 use super::Client;
-use super::connection::{Connection, request};
+use super::connection::{RuntimeConnection, request};
 use super::framing::Awaits;
 use super::row_body::RowBody;
 use super::streams::{LISTS_WITHOUT, ListStream, ListStreams};
@@ -91,7 +91,7 @@ impl Client {
 
     pub(super) async fn at_once<R: WireRow>(
         &self,
-        connection: &Connection,
+        connection: &RuntimeConnection,
         rpc: &ListRpc,
     ) -> Result<Listed<R::Model>, Error> {
         let started = Instant::now();
@@ -123,7 +123,7 @@ pub(super) fn whole<M>(
     }
 }
 
-impl Connection {
+impl RuntimeConnection {
     /// Reads a whole list over its streaming RPC, or unary. If a message of the stream is over the limit, the
     /// unary answer is too, but its error reports the whole weight. A broken stream fails the list, unless it
     /// always breaks. A refused one fails it each time.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::containerd::{self, Ids};
 use super::disk;
-use super::fallback_list::{ListedRecord, Question};
+use super::fallback_list::{ListFilter, ListedRecord};
 use super::found::FoundRows;
 use super::questions::Questions;
 use super::{Client, Clock, Error, FallbackList, ListMode, by_state};
@@ -65,7 +65,7 @@ async fn by_ids<K: FallbackList>(
     let state = K::list_state(&client.shared.list_states);
     state.row_cache(client).fill(ids, found);
     let pods = pods_worth_a_list(ids, found);
-    let pods = pods.into_iter().map(Question::Pod);
+    let pods = pods.into_iter().map(ListFilter::Pod);
     let pods = pods.filter(|pod| !state.row_cache(client).is_refused(pod));
     asking.parts(pods.collect(), found).await?;
     asking.one_by_one(missing(ids, found), found).await
@@ -108,7 +108,7 @@ async fn by_names<K: FallbackList>(
     let of_rows = found.rows().filter_map(ListedRecord::pod).cloned();
     let of_other = other.iter().filter_map(|(uid, _)| uid.clone());
     let pods = names.pods.iter().cloned().chain(of_rows).chain(of_other);
-    let pods: BTreeSet<Question> = pods.map(Question::Pod).collect();
+    let pods: BTreeSet<ListFilter> = pods.map(ListFilter::Pod).collect();
     let known_ids = known_ids::<K>(client, ids, &names, &other);
     let list_costs = 1 + known_ids.len().max(pods.len()) / RECORDS_PER_QUESTION;
     let ids_first = known_ids.len() < pods.len() * list_costs;
@@ -121,23 +121,23 @@ async fn by_names<K: FallbackList>(
     if ids_first {
         asking.one_by_one(left(found), found).await?;
         let pods = found.asked().filter_map(ListedRecord::pod).cloned();
-        shown.extend(pods.map(Question::Pod));
+        shown.extend(pods.map(ListFilter::Pod));
     }
-    let is_new = |part: &Question| {
+    let is_new = |part: &ListFilter| {
         let row_cache = state.row_cache(client);
         !row_cache.has_read(part) && !row_cache.is_refused(part)
     };
-    let unread: BTreeSet<Question> = &pods - &shown;
-    let unread: BTreeSet<Question> = unread.into_iter().filter(is_new).collect();
+    let unread: BTreeSet<ListFilter> = &pods - &shown;
+    let unread: BTreeSet<ListFilter> = unread.into_iter().filter(is_new).collect();
     if asking.parts(unread.clone(), found).await? {
         let has_read = |uid: PodUid| {
-            let pod = Question::Pod(uid);
+            let pod = ListFilter::Pod(uid);
             shown.contains(&pod) || state.row_cache(client).has_read(&pod)
         };
         let bare = other
             .into_iter()
             .filter(|(uid, _)| !uid.clone().is_some_and(has_read));
-        let bare = bare.map(|(_, sandbox)| Question::Sandbox(sandbox));
+        let bare = bare.map(|(_, sandbox)| ListFilter::Sandbox(sandbox));
         asking.parts(bare.filter(is_new).collect(), found).await?;
     }
     if !ids_first {
@@ -161,7 +161,7 @@ async fn by_names<K: FallbackList>(
 fn known_ids<K: FallbackList>(
     client: &Client,
     ids: &Ids,
-    names: &disk::Names,
+    names: &disk::DiskIds,
     other: &BTreeSet<(Option<PodUid>, PodSandboxId)>,
 ) -> BTreeSet<Box<str>> {
     let mut row_cache = K::list_state(&client.shared.list_states).row_cache(client);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::MutexGuard;
 
-use super::fallback_list::{ListedRecord, Question, Record};
+use super::fallback_list::{ListFilter, ListedRecord, ReadRecord};
 use super::found::{FoundRow, FoundRows};
 use super::row_cache::{ReadRound, RowCache};
 use super::{Client, Clock, Error, FallbackList, ask};
@@ -110,7 +110,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     /// for.
     pub(super) async fn parts(
         &mut self,
-        parts: BTreeSet<Question>,
+        parts: BTreeSet<ListFilter>,
         found: &mut FoundRows<K::Model>,
     ) -> Result<bool, Error> {
         let (client, clock) = (self.client, self.clock);
@@ -143,7 +143,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     /// Takes an answer. Any failure except a lost runtime only leaves a gap.
     fn take(
         &mut self,
-        part: Question,
+        part: ListFilter,
         answer: Result<ListChunk<K::Model>, Error>,
         found: &mut FoundRows<K::Model>,
     ) -> Result<(), Error> {
@@ -193,7 +193,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     pub(super) async fn again(
         &mut self,
         ids: BTreeSet<Box<str>>,
-        parts: BTreeSet<Question>,
+        parts: BTreeSet<ListFilter>,
         found: &mut FoundRows<K::Model>,
     ) -> Result<(), Error> {
         let mut again = Self::keeping(self.client, self.clock);
@@ -270,7 +270,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
         }
     }
 
-    fn add(&self, id: &str, record: Record<K::Model>, found: &mut FoundRows<K::Model>) {
+    fn add(&self, id: &str, record: ReadRecord<K::Model>, found: &mut FoundRows<K::Model>) {
         let entry = FoundRow::asked(record.row, record.mounted);
         if self.keeps {
             self.row_cache().keep(id, entry.clone());
