@@ -11,8 +11,8 @@ use crisweep::gc::knowledge::SourceState;
 use crisweep::metrics::Metrics;
 use crisweep::metrics::scrape::{Format, Input, NodePart};
 use crisweep::model::{
-    ConfigSource, Container, ContainerState, Coverage, PodHistory, PodList, PodOrigin, PodSandbox,
-    PodUid, Pods, Rows, Seen, Snapshot, SourcePod, Target,
+    ConfigSource, Container, ContainerState, Coverage, ListCoverage, PodHistory, PodList,
+    PodOrigin, PodSandbox, PodUid, Pods, Rows, Snapshot, SourcePod, Target,
 };
 use crisweep::runtime::convert::Interner;
 use crisweep::runtime::{ListMode, Listed, Version, codec};
@@ -98,7 +98,7 @@ fn snapshot(sim: &Handle) -> Snapshot {
         pod_history: uids.map(|uid| (uid, history)).collect(),
         containers: containers.into(),
         sandboxes: sandboxes.into(),
-        seen: Seen::default(),
+        seen: ListCoverage::default(),
         pods: Pods::Known(PodList {
             pods: pods.collect(),
             ..PodList::default()

@@ -10,7 +10,7 @@ use super::knowledge::Knowledge;
 use super::logs::LogObject;
 use super::newer::Newer;
 use super::{
-    AgeFrom, Expected, Kept, Plan, Planned, PodKnowledge, Policy, Removal, Subject, Summary,
+    AgeFrom, Expected, KeptObject, Plan, Planned, PodKnowledge, Policy, Removal, Subject, Summary,
     Verdict, containers, images, logs, sandboxes,
 };
 use crate::model::{
@@ -312,7 +312,7 @@ impl Plan {
             }),
             // No verdict removes an object without a name of the kubelet's.
             (Verdict::Remove(_), None) => {}
-            (Verdict::Keep(reason), _) => self.kept.push(Kept {
+            (Verdict::Keep(reason), _) => self.kept.push(KeptObject {
                 subject,
                 reason,
                 detail: Box::default(),
@@ -340,7 +340,7 @@ impl Plan {
             let planned = counts.remove.entry(reason).or_default();
             *planned = planned.saturating_sub(1);
             counts.count(Verdict::Keep(KeepReason::TooYoung));
-            self.kept.push(Kept {
+            self.kept.push(KeptObject {
                 subject,
                 reason: KeepReason::TooYoung,
                 detail: Box::default(),

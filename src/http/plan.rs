@@ -100,7 +100,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::gc::{Expected, Kept, PodKnowledge, Removal, Subject, Summary};
+    use crate::gc::{Expected, KeptObject, PodKnowledge, Removal, Subject, Summary};
     use crate::model::{KeepReason, RemoveReason, Target};
 
     fn subject(number: usize) -> Subject {
@@ -125,7 +125,7 @@ mod tests {
             expected: Expected::Sandbox,
             superseded_by: Arc::default(),
         };
-        let stays = |number| Kept {
+        let stays = |number| KeptObject {
             subject: subject(number),
             reason: KeepReason::TooYoung,
             detail: "created 1s ago".into(),

@@ -48,11 +48,7 @@ pub(super) struct Head {
 
 /// A line of the list.
 #[derive(Debug, Serialize)]
-#[cfg_attr(
-    test,
-    derive(schemars::JsonSchema),
-    schemars(rename = "SavedPlanEntry")
-)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct SavedPlanEntry {
     taken_at: Timestamp,
     #[serde(flatten)]

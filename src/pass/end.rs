@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::PassRun;
 use super::stops::StopCause;
-use crate::model::{Container, Coverage, Outcome, Pass, Pods, Seen, Target, TargetReport};
+use crate::model::{Container, Coverage, ListCoverage, Outcome, Pass, Pods, Target, TargetReport};
 use crate::pass::record::PassRecord;
 use crate::snapshot::Look;
 
@@ -255,7 +255,7 @@ impl PassRun<'_> {
         ));
     }
 
-    pub(super) fn report_incomplete_look(&self, seen: Seen) {
+    pub(super) fn report_incomplete_look(&self, seen: ListCoverage) {
         if !seen.is_all() {
             let line =
                 "the runtime's lists could not be read completely; only what is certain is removed";

@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use super::{LookResult, Timings, Weight, Weights};
 use crate::config::Config;
 use crate::model::{
-    Container, ContainerState, Coverage, Filesystem, Image, Images, Logs, NodeFigures, Outage,
-    PodHistory, PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Rows, Seen,
-    Snapshot,
+    Container, ContainerState, Coverage, Filesystem, Image, Images, ListCoverage, Logs,
+    NodeFigures, Outage, PodHistory, PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
+    Pods, Rows, Snapshot,
 };
 use crate::runtime;
 use crate::snapshot_file::{About, ListWeight};
@@ -147,9 +147,9 @@ impl Look {
     }
 
     /// Returns how much of each list this look has.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> ListCoverage {
         let missing = Coverage::Partial;
-        Seen {
+        ListCoverage {
             containers: self.containers.as_ref().map_or(missing, |l| l.coverage),
             sandboxes: self.sandboxes.as_ref().map_or(missing, |l| l.coverage),
         }

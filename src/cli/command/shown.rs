@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::gc::{ImageUse, Kept, Plan, PodKnowledge, Removal, Subject, Summary};
+use crate::gc::{ImageUse, KeptObject, Plan, PodKnowledge, Removal, Subject, Summary};
 use crate::model::{Images, PodRef, Pods, Snapshot, Target, Text};
 
 /// What is shown of a plan.
@@ -100,8 +100,8 @@ impl From<&Removal> for ShownRow {
     }
 }
 
-impl From<&Kept> for ShownRow {
-    fn from(kept: &Kept) -> Self {
+impl From<&KeptObject> for ShownRow {
+    fn from(kept: &KeptObject) -> Self {
         Self {
             subject: kept.subject.clone(),
             reason: kept.reason.label().to_owned(),

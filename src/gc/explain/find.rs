@@ -1,7 +1,7 @@
 //! Finds what a person means: by id, the beginning of an id, or a name.
 
 use super::super::Verdict;
-use super::{Explainer, Judged, title};
+use super::{Explainer, JudgedObject, title};
 use crate::model::{PodRef, Target};
 
 /// The shortest beginning of an id that is accepted.
@@ -12,7 +12,7 @@ const CANDIDATES_MAX: usize = 10;
 /// What was found.
 pub(super) enum Hit<'a> {
     /// An object.
-    Object(Judged<'a>),
+    Object(JudgedObject<'a>),
     /// A pod, by its UID.
     Pod(&'a str),
 }
@@ -86,7 +86,12 @@ impl<'a> Explainer<'a> {
         hits.pop().ok_or_else(|| NotFound::Nothing(id.to_owned()))
     }
 
-    fn is_meant(&self, judged: Judged<'_>, id: &str, name: Option<&QualifiedName<'_>>) -> bool {
+    fn is_meant(
+        &self,
+        judged: JudgedObject<'_>,
+        id: &str,
+        name: Option<&QualifiedName<'_>>,
+    ) -> bool {
         let subject = judged.subject;
         match subject.target {
             Target::Images => {

@@ -8,7 +8,7 @@ use super::super::images::ImageJudge;
 use super::super::logs::{ContainerLogRule, LogDirJudge, LogLinkJudge, states};
 use super::super::sandboxes::{SandboxJudge, unless_quarantined};
 use super::super::{Policy, Subject, Verdict};
-use super::{Explainer, Judged, RuleLine, RuleResult, label};
+use super::{Explainer, JudgedObject, RuleLine, RuleResult, label};
 use crate::model::{Images, KeepReason, Target};
 
 /// A rule that keeps what the others would remove.
@@ -36,7 +36,7 @@ impl Veto {
 
 impl Explainer<'_> {
     /// Returns the rules for an object in the order in which they are asked.
-    pub fn rules(&self, judged: Judged<'_>) -> Vec<RuleLine> {
+    pub fn rules(&self, judged: JudgedObject<'_>) -> Vec<RuleLine> {
         match judged.subject.target {
             Target::Containers => self.facts.of_container(judged.subject),
             Target::Sandboxes => self.facts.of_sandbox(judged.subject),
@@ -109,7 +109,7 @@ impl PlanFacts<'_> {
         )
     }
 
-    fn of_log(&self, judged: Judged<'_>) -> Vec<RuleLine> {
+    fn of_log(&self, judged: JudgedObject<'_>) -> Vec<RuleLine> {
         let (snapshot, policy) = (self.snapshot, self.policy);
         let switch = Veto::switch(policy, Target::Logs, KeepReason::NotAsked);
         if let Some(dir) = self.log_dir(judged.subject) {

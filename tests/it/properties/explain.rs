@@ -1,6 +1,6 @@
 //! Properties of explanations: they never differ from the plan.
 
-use crisweep::gc::explain::{Explainer, Judged, RuleResult};
+use crisweep::gc::explain::{Explainer, JudgedObject, RuleResult};
 use crisweep::gc::{self, Verdict};
 use crisweep::model::{PodSourceKind, Target, Targets};
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn agree(node: &Node) -> Result<(), TestCaseError> {
 }
 
 /// Exactly one rule decides, for the plan's reason; all before it pass, all after it are not reached or let it be.
-fn decides_once(explainer: &Explainer<'_>, judged: Judged<'_>) -> Result<(), TestCaseError> {
+fn decides_once(explainer: &Explainer<'_>, judged: JudgedObject<'_>) -> Result<(), TestCaseError> {
     let rules = explainer.rules(judged);
     let (said, reason) = match judged.verdict {
         Verdict::Keep(reason) => (RuleResult::Keeps, reason.label()),
