@@ -6,8 +6,8 @@
 
 mod error;
 mod exec;
-mod held;
 mod kubeconfig;
+mod secret_source;
 mod server;
 
 use std::fmt;
@@ -22,8 +22,8 @@ use crate::outgoing::{self, ClientCache, ClientParts, HttpResponse, TlsConfig};
 use crate::system::blocking::BlockingPool;
 pub use error::Error;
 use exec::{Credential, Plugin, PluginCommand};
-use held::SecretSource;
 use kubeconfig::ClusterAccess;
+use secret_source::SecretSource;
 pub use server::ApiServer;
 
 /// A client of the API server.

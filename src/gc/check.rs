@@ -5,10 +5,10 @@
 //! Never checks order, limits or space, which cannot harm a pod. `tests/it/properties` compares them with the
 //! kubelet's.
 
+mod id_index;
 mod images;
 mod logs;
 mod node;
-mod places;
 mod pods;
 mod quiet;
 

@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::Error;
-use super::held::{SecretSource, beside};
+use super::secret_source::{SecretSource, beside};
 use crate::system::blocking::BlockingPool;
 
 /// Timeout of one run.

@@ -8,7 +8,7 @@ use kube::config::{AuthInfo, Cluster, Context, Kubeconfig};
 use secrecy::ExposeSecret;
 
 use super::exec::PluginCommand;
-use super::held::{SecretSource, beside};
+use super::secret_source::{SecretSource, beside};
 use crate::outgoing::{TlsConfig, dns_name, is_secure_url};
 
 /// Names in an error.

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::Error;
-use super::held::SecretSource;
 use super::kubeconfig::{self, ClusterAccess};
+use super::secret_source::SecretSource;
 use crate::outgoing::{FILE_MAX_BYTES, Named, TlsConfig, credentials_text};
 use crate::system::blocking::BlockingPool;
 use crate::system::file;

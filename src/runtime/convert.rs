@@ -3,8 +3,8 @@
 //!
 //! Never asks the runtime for anything.
 
+mod interner;
 mod sandbox_images;
-mod shared;
 
 use crisweep_proto::cri;
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use prost::Message;
 
+pub use interner::Interner;
 pub(crate) use sandbox_images::made_from;
 use sandbox_images::sandbox_images;
-pub use shared::Interner;
 
 use super::known_rows::{KeyFields, KnownRows};
 use super::{Condition, ContainerStatus, CriStatus, FsInfo, FsUsage, SandboxStatus, Version};
