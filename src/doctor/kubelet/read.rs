@@ -85,7 +85,7 @@ fn search(table: &Path, until: Instant) -> Result<Option<KubeletProcess>, String
             }
             Some("kubelet") | None => {}
             Some(other) if !is_in_pod(&process) => {
-                within = within.or(Some(KubeletProcess::Within(other)))
+                within = within.or(Some(KubeletProcess::Within(other)));
             }
             Some(_) => {}
         }

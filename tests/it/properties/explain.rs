@@ -46,7 +46,7 @@ fn decides_once(explainer: &Explainer<'_>, judged: JudgedObject<'_>) -> Result<(
         );
         match line.said {
             RuleResult::NotReached => {
-                prop_assert!(place > at || rules[at].said == RuleResult::Keeps)
+                prop_assert!(place > at || rules[at].said == RuleResult::Keeps);
             }
             RuleResult::Passes => prop_assert!(line.reason.is_none()),
             RuleResult::Keeps => prop_assert_eq!(place, at),
