@@ -32,14 +32,14 @@ pub use peer::Peer;
 use review::{Review, Reviewed};
 use tls::{PeerIdentity, Tls};
 use tokens::Tokens;
-use web::{BasicAuth, Web};
+use web::{BasicAuthResult, Web};
 
 /// The user name with which a token of a file is a password.
 const TOKEN_USER: &str = "token";
 
 /// What kind of client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Client {
+pub enum ClientKind {
     /// A browser that shows a page to a person.
     Browser,
     /// Everything else.
@@ -223,14 +223,14 @@ impl Access {
         let web = self.web.as_ref().filter(|web| web.has_users())?;
         Some(
             match web.check(&self.passwords, asking.peer, encoded).await {
-                BasicAuth::User(user) => {
+                BasicAuthResult::User(user) => {
                     let has = scope_of(self.act_users.is_empty() || self.act_users.contains(&user));
                     grant(Caller::new(CallerKind::User, user), has, asking.scope)
                 }
-                BasicAuth::Wrong => {
+                BasicAuthResult::Wrong => {
                     Decision::Unauthenticated("the user or the password is wrong".into())
                 }
-                BasicAuth::Busy => Decision::Unavailable(
+                BasicAuthResult::Busy => Decision::Unavailable(
                     "too many passwords are being checked; try again later".into(),
                 ),
             },
@@ -238,7 +238,7 @@ impl Access {
     }
 
     /// A browser asks people for a user and a password only: a token of a file is the password of the user `token`.
-    async fn token_as_password(&self, encoded: &str) -> Option<tokens::Found> {
+    async fn token_as_password(&self, encoded: &str) -> Option<tokens::TokenMatch> {
         if self.tokens.files().is_empty() {
             return None;
         }
@@ -329,8 +329,8 @@ impl Access {
 
     /// Returns the challenges of a 401. A browser is asked for a user and a password where it can show a token so; other
     /// clients show tokens as such.
-    pub fn challenges(&self, client: Client) -> Vec<&'static str> {
-        let by_token = client == Client::Browser && self.takes_passwords_only_as_tokens();
+    pub fn challenges(&self, client: ClientKind) -> Vec<&'static str> {
+        let by_token = client == ClientKind::Browser && self.takes_passwords_only_as_tokens();
         let challenges = [
             (
                 self.has_users() || by_token,

@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::model::FleetHold;
 use crate::pass::quarantine::Quarantine;
 use crate::pass::{DiskThreads, Runner};
-use crate::runtime::discover::{Places, discover};
+use crate::runtime::discover::{EndpointSources, discover};
 use crate::snapshot::Observer;
 use crate::state::{History, Journal, Opened};
 use crate::system::blocking::BlockingPool;
@@ -203,11 +203,11 @@ pub async fn runner(
 /// # Errors
 /// If no runtime is found.
 pub async fn client(config: &Config, flag: Option<String>) -> anyhow::Result<runtime::Client> {
-    let places = Places {
+    let places = EndpointSources {
         config: config.runtime.endpoint.clone().filter(|_| flag.is_none()),
         flag,
         environment: std::env::var(runtime::discover::ENVIRONMENT_VARIABLE).ok(),
-        ..Places::usual()
+        ..EndpointSources::usual()
     };
     let found = discover(&places).await?;
     tracing::info!(endpoint = %found.path.display(), why = found.why, "runtime endpoint");

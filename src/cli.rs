@@ -21,7 +21,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Overrides;
-use crate::state::Owner;
+use crate::state::FileOwner;
 use check::CheckArgs;
 use command::args::{GcArgs, PlanArgs};
 use command::evidence::EvidenceArgs;
@@ -217,7 +217,7 @@ pub struct ConfigArgs {
 pub struct PrepareStateArgs {
     /// The new owner, as numbers, such as 65532:0
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
-    pub owner: Owner,
+    pub owner: FileOwner,
     /// The directory, which must exist; one with anything in it must have a database of crisweep
     pub dir: PathBuf,
 }
@@ -249,12 +249,12 @@ pub enum Output {
     Json,
 }
 
-fn owner(text: &str) -> Result<Owner, String> {
+fn owner(text: &str) -> Result<FileOwner, String> {
     // The largest number means "leave it as it is" to the kernel.
     let number = |text: &str| text.parse().ok().filter(|number| *number != u32::MAX);
     text.split_once(':')
         .and_then(|(uid, gid)| {
-            Some(Owner {
+            Some(FileOwner {
                 uid: number(uid)?,
                 gid: number(gid)?,
             })

@@ -23,7 +23,7 @@ use yaml_rust2::YamlEmitter;
 
 use crate::gc::Policy;
 use crate::logs::Roots;
-use crate::model::setting::Kind;
+use crate::model::setting::TextKind;
 use crate::pods::SourceName;
 use crate::telemetry::Log;
 use strum::VariantArray;
@@ -34,8 +34,10 @@ use layers::Layers;
 #[cfg(test)]
 use reload::FIXED;
 use sections::NodeName;
-pub use sections::{Alertmanager, BackOff, Brakes, Collect, Gc, Mode, Node, Route, Thresholds};
-use value::Value;
+pub use sections::{
+    AlertRoute, Alertmanager, BackOff, Brakes, Collect, Gc, Mode, NodeSection, Thresholds,
+};
+use value::ConfigValue;
 
 /// The whole effective configuration. Keys, defaults and ranges: `docs/configuration.md`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,7 +50,7 @@ pub struct Config {
     #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub collect: Collect,
     /// Which node this is.
-    pub node: Node,
+    pub node: NodeSection,
     /// `observe` plans and reports, and never removes; `enforce` removes.
     pub mode: Mode,
     /// What stays and what goes; holds `pods.settle`, `pods.quiet` and `pods.assume_finished_after` too.
@@ -64,7 +66,7 @@ pub struct Config {
     pub thresholds: Thresholds,
     /// Which alert asks for which targets: `{match: {label: value}, targets: [containers, sandboxes, logs, images,
     /// all]}`. Empty: the alert's label `crisweep` says it.
-    pub alerts: Vec<Route>,
+    pub alerts: Vec<AlertRoute>,
     /// Alertmanagers that are asked for alerts.
     pub alertmanager: Alertmanager,
     /// What holds triggers back.
@@ -91,7 +93,7 @@ pub struct Config {
     is_blank: IsBlank,
     /// Each key's value as it was written, for [`Config::effective_yaml`].
     #[serde(skip)]
-    effective: Value,
+    effective: ConfigValue,
 }
 
 /// The file says nothing at all. Two configurations with the same values are equal whatever their files look like.
@@ -141,23 +143,23 @@ impl Overrides {
             }
         }
         if !self.listen.is_empty() {
-            let listen = self.listen.iter().cloned().map(Value::Text).collect();
+            let listen = self.listen.iter().cloned().map(ConfigValue::Text).collect();
             let by = " (set by --web.listen-address)".to_owned();
-            layers.set("web.listen", Value::List(listen), by);
+            layers.set("web.listen", ConfigValue::List(listen), by);
         }
     }
 }
 
 /// A problem with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The key's full path, or the variable's name.
     pub key: String,
     /// The problem and the remedy; continues the sentence after the key.
     pub text: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.key, self.text)
     }
@@ -203,10 +205,10 @@ pub enum Error {
     Emptied,
     /// It has invalid values: one line for each problem.
     #[error("{}", lines(.0))]
-    Invalid(Vec<Problem>),
+    Invalid(Vec<ConfigProblem>),
 }
 
-fn lines(problems: &[Problem]) -> String {
+fn lines(problems: &[ConfigProblem]) -> String {
     problems
         .iter()
         .map(ToString::to_string)
@@ -244,7 +246,7 @@ impl Config {
     }
 
     /// Copies values that are written elsewhere in the tree than they are used.
-    fn with(mut self, tree: Value) -> Self {
+    fn with(mut self, tree: ConfigValue) -> Self {
         self.policy.pods.settle = self.pods.settle;
         self.policy.pods.quiet = self.pods.quiet;
         self.policy.assume_finished_after = self.pods.assume_finished_after;
@@ -280,10 +282,10 @@ impl Config {
     }
 
     /// Returns every key with its default.
-    fn defaults() -> Value {
+    fn defaults() -> ConfigValue {
         // A value with text keys and infallible serializers can always be written.
         let json = serde_json::to_value(Self::default()).unwrap_or_default();
-        ::config::Value::deserialize(json).map_or(Value::Null, Value::from)
+        ::config::Value::deserialize(json).map_or(ConfigValue::Null, ConfigValue::from)
     }
 
     /// Returns the whole configuration in the file's format; it loads to the same values.
@@ -294,7 +296,7 @@ impl Config {
 
 /// The kubelet names its node after the host, in lower case.
 fn name_node(layers: &mut Layers, variable: Option<String>) {
-    if layers.tree.at("node.name") != Some(&Value::Null) {
+    if layers.tree.at("node.name") != Some(&ConfigValue::Null) {
         return;
     }
     let host = || {
@@ -305,19 +307,19 @@ fn name_node(layers: &mut Layers, variable: Option<String>) {
         Some(name) if NodeName::read(&name).is_none() => {
             let text = format!("is {name:?}, but must be {}", NodeName::MUST_BE);
             layers.problem("NODE_NAME", text);
-            layers.set("node.name", Value::Refused, String::new());
+            layers.set("node.name", ConfigValue::Refused, String::new());
         }
         name => {
-            let name = Value::Text(name.unwrap_or_else(host));
+            let name = ConfigValue::Text(name.unwrap_or_else(host));
             layers.set("node.name", name, String::new());
         }
     }
 }
 
 /// Writes a tree in the file's format, without the keys that `is_left_out` selects.
-fn yaml(tree: &Value, is_left_out: impl Fn(&str) -> bool) -> String {
+fn yaml(tree: &ConfigValue, is_left_out: impl Fn(&str) -> bool) -> String {
     let mut text = String::new();
-    let shown = tree.without(&is_left_out, "").unwrap_or(Value::Null);
+    let shown = tree.without(&is_left_out, "").unwrap_or(ConfigValue::Null);
     // Writing to a string cannot fail.
     let _written = YamlEmitter::new(&mut text).dump(&shown.to_yaml());
     let body = text.strip_prefix("---\n").unwrap_or(&text);

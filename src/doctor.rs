@@ -17,7 +17,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{End, Facts, Latency, ListsRead};
+pub use facts::{ContainerExit, DoctorFacts, Latency, ListsRead};
 pub use gather::Doctor;
 pub use report::{Counts, Finding, Others, Report, Severity, Top, TopRow};
 
@@ -31,7 +31,7 @@ pub const NODE_UNREAD: &str = "node-unread";
 const FINDINGS_MAX: usize = 10;
 
 /// Finds the causes of litter, the worst first.
-pub fn diagnose(facts: &Facts) -> Report {
+pub fn diagnose(facts: &DoctorFacts) -> Report {
     let owners = Owners::of(facts);
     let litter = litter::Litter::of(facts, &owners);
     let mut findings = Vec::new();

@@ -27,10 +27,10 @@ const NODES_PLACES: usize = 8;
 /// Takes Events, if they are switched on. Cloning shares.
 #[derive(Clone)]
 pub struct Events {
-    inner: Arc<Inner>,
+    inner: Arc<EventsInner>,
 }
 
-struct Inner {
+struct EventsInner {
     to: mpsc::Sender<Event>,
     queue: Mutex<mpsc::Receiver<Event>>,
     is_on: AtomicBool,
@@ -51,7 +51,7 @@ impl Events {
     pub fn new(count: impl Fn(EventResult) + Send + Sync + 'static) -> Self {
         let (to, queue) = mpsc::channel(QUEUE_MAX);
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(EventsInner {
                 to,
                 queue: Mutex::new(queue),
                 is_on: AtomicBool::new(false),

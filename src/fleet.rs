@@ -91,11 +91,11 @@ impl Standing {
 /// The state of the brakes. Cloning shares; without a configuration nothing holds.
 #[derive(Clone, Debug)]
 pub struct Fleet {
-    inner: Arc<Inner>,
+    inner: Arc<FleetInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct FleetInner {
     switch: Mutex<Switch>,
     storm: Mutex<Storm>,
     stormed: Notify,
@@ -119,7 +119,7 @@ struct Slot {
 impl Default for Fleet {
     fn default() -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(FleetInner {
                 switch: Mutex::default(),
                 storm: Mutex::default(),
                 stormed: Notify::new(),

@@ -217,8 +217,8 @@ pub enum Expected {
 
 /// An object to keep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Kept {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Kept"))]
+pub struct KeptObject {
     /// The object.
     #[serde(flatten)]
     pub subject: Subject,
@@ -254,7 +254,7 @@ pub struct Plan {
     /// The removals, in order.
     pub removals: Vec<Removal>,
     /// The kept objects.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptObject>,
     /// Counts of both lists.
     pub summary: BTreeMap<Target, Summary>,
 }

@@ -17,9 +17,9 @@ pub const LINE_MAX: usize = 80;
 
 /// What is known of the node; `None` where it could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Facts {
+pub struct HealthFacts {
     /// Whether the runtime answers.
-    pub runtime: Runtime,
+    pub runtime: RuntimeHealth,
     /// Exited containers.
     pub exited_containers: Option<u64>,
     /// Not-ready sandboxes.
@@ -32,13 +32,13 @@ pub struct Facts {
     pub pod_source: Option<&'static str>,
     /// What is wrong with the service.
     #[serde(skip)]
-    pub service: Option<Finding>,
+    pub service: Option<HealthFinding>,
 }
 
 /// Whether the runtime answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Runtime {
+pub enum RuntimeHealth {
     /// In time.
     Answers,
     /// Not in time; it did a moment ago.
@@ -53,7 +53,7 @@ pub enum Runtime {
 /// How bad a finding is; the worse is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Severity {
+pub enum HealthState {
     /// Nothing is wrong.
     Ok,
     /// It is not known whether something is wrong.
@@ -64,18 +64,18 @@ pub enum Severity {
 
 /// One thing that is wrong or not known. Its text is crisweep's own, in ASCII.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct HealthFinding {
     /// How bad it is.
-    pub severity: Severity,
+    pub severity: HealthState,
     /// What it is.
     pub text: String,
 }
 
-impl Finding {
+impl HealthFinding {
     /// Something is wrong.
     pub fn problem(text: impl Into<String>) -> Self {
         Self {
-            severity: Severity::Problem,
+            severity: HealthState::Problem,
             text: text.into(),
         }
     }
@@ -83,22 +83,22 @@ impl Finding {
     /// It is not known whether something is wrong.
     pub fn unknown(text: impl Into<String>) -> Self {
         Self {
-            severity: Severity::Unknown,
+            severity: HealthState::Unknown,
             text: text.into(),
         }
     }
 }
 
-impl Facts {
+impl HealthFacts {
     /// Returns what a look knows. `is_new`: the runtime answered it just now.
     pub fn of(look: &Look, is_new: bool, source: SourceState) -> Self {
         let is_young = is_new || look.started.elapsed() <= LOOK_AGE_MAX;
         let runtime = match &look.runtime {
-            Ok(_) if is_new => Runtime::Answers,
-            Ok(_) if is_young => Runtime::Slow,
-            Ok(_) | Err(_) => Runtime::Silent,
+            Ok(_) if is_new => RuntimeHealth::Answers,
+            Ok(_) if is_young => RuntimeHealth::Slow,
+            Ok(_) | Err(_) => RuntimeHealth::Silent,
         };
-        if runtime == Runtime::Silent {
+        if runtime == RuntimeHealth::Silent {
             return Self::default();
         }
         let (figures, weights) = (look.figures(), look.weights());
@@ -123,11 +123,11 @@ impl Facts {
     }
 
     /// Holds the facts against the thresholds; `asked` says who told them.
-    pub fn judge(self, marks: &Thresholds, asked: &'static str) -> Verdict {
+    pub fn judge(self, marks: &Thresholds, asked: &'static str) -> HealthReport {
         let mut findings = self.findings(marks);
         // Stable: within a severity the order of `findings` stays, which is from bad to less bad.
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-        Verdict {
+        HealthReport {
             findings,
             asked: Some(asked),
             well: self.summary(),
@@ -135,13 +135,13 @@ impl Facts {
         }
     }
 
-    fn findings(&self, marks: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, marks: &Thresholds) -> Vec<HealthFinding> {
         let mut findings = Vec::new();
         findings.extend(match self.runtime {
-            Runtime::Answers => None,
-            Runtime::Slow => Some(Finding::unknown("runtime slow or hung")),
-            Runtime::Silent => Some(Finding::unknown("runtime gives no answer")),
-            Runtime::Missing => Some(Finding::unknown("no runtime found")),
+            RuntimeHealth::Answers => None,
+            RuntimeHealth::Slow => Some(HealthFinding::unknown("runtime slow or hung")),
+            RuntimeHealth::Silent => Some(HealthFinding::unknown("runtime gives no answer")),
+            RuntimeHealth::Missing => Some(HealthFinding::unknown("no runtime found")),
         });
         findings.extend(self.heavy_lists(marks));
         findings.extend(self.image_filesystem(marks));
@@ -153,25 +153,25 @@ impl Facts {
         findings.extend(counted.filter(|it| is_news(it, "sandboxes", &findings)));
         findings.extend(self.service.clone());
         let source = self.pod_source;
-        findings.extend(source.map(|state| Finding::unknown(format!("pod source {state}"))));
-        if self.runtime != Runtime::Answers {
+        findings.extend(source.map(|state| HealthFinding::unknown(format!("pod source {state}"))));
+        if self.runtime != RuntimeHealth::Answers {
             // One cause is enough: nothing else of the node can be read either.
-            findings.retain(|it| it.severity > Severity::Unknown || it.text.contains("runtime"));
+            findings.retain(|it| it.severity > HealthState::Unknown || it.text.contains("runtime"));
         }
         findings
     }
 
     /// A list at its limit blinds the kubelet, so it comes first.
-    fn heavy_lists(&self, marks: &Thresholds) -> Vec<Finding> {
+    fn heavy_lists(&self, marks: &Thresholds) -> Vec<HealthFinding> {
         let Some(mark) = marks.list_limit_ratio else {
             return Vec::new();
         };
         let finding = |&(list, ratio): &(&str, Option<f64>)| match ratio {
-            None => Some(Finding::unknown(format!("list of {list} not read"))),
-            Some(ratio) if ratio > 1.0 => {
-                Some(Finding::problem(format!("list of {list} over its limit")))
-            }
-            Some(ratio) if ratio >= mark => Some(Finding::problem(format!(
+            None => Some(HealthFinding::unknown(format!("list of {list} not read"))),
+            Some(ratio) if ratio > 1.0 => Some(HealthFinding::problem(format!(
+                "list of {list} over its limit"
+            ))),
+            Some(ratio) if ratio >= mark => Some(HealthFinding::problem(format!(
                 "list of {list} at {} of its limit",
                 percent(100.0 * ratio)
             ))),
@@ -180,11 +180,11 @@ impl Facts {
         self.lists.iter().filter_map(finding).collect()
     }
 
-    fn image_filesystem(&self, marks: &Thresholds) -> Option<Finding> {
+    fn image_filesystem(&self, marks: &Thresholds) -> Option<HealthFinding> {
         let mark = marks.image_fs_used_percent?;
         match self.image_fs_used_percent {
-            None => Some(Finding::unknown("image file system not measured")),
-            Some(used) if used >= mark => Some(Finding::problem(format!(
+            None => Some(HealthFinding::unknown("image file system not measured")),
+            Some(used) if used >= mark => Some(HealthFinding::problem(format!(
                 "image file system {} full",
                 percent(used)
             ))),
@@ -211,17 +211,21 @@ impl Facts {
 }
 
 /// A list that could not be read was not counted either: one of the two is enough.
-fn is_news(counted: &Finding, list: &str, findings: &[Finding]) -> bool {
+fn is_news(counted: &HealthFinding, list: &str, findings: &[HealthFinding]) -> bool {
     let of_list = format!("list of {list} ");
     let is_told = findings.iter().any(|it| it.text.starts_with(&of_list));
-    counted.severity == Severity::Problem || !is_told
+    counted.severity == HealthState::Problem || !is_told
 }
 
-fn count((is, mark): (Option<u64>, Option<u32>), what: &str, unread: &str) -> Option<Finding> {
+fn count(
+    (is, mark): (Option<u64>, Option<u32>),
+    what: &str,
+    unread: &str,
+) -> Option<HealthFinding> {
     let mark = u64::from(mark?);
     match is {
-        None => Some(Finding::unknown(unread)),
-        Some(is) if is >= mark => Some(Finding::problem(format!("{is} {what}"))),
+        None => Some(HealthFinding::unknown(unread)),
+        Some(is) if is >= mark => Some(HealthFinding::problem(format!("{is} {what}"))),
         Some(_) => None,
     }
 }
@@ -233,25 +237,25 @@ fn percent(value: f64) -> String {
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub struct HealthReport {
     /// The findings, the worst first.
-    findings: Vec<Finding>,
+    findings: Vec<HealthFinding>,
     /// Who told the facts.
     asked: Option<&'static str>,
     /// What to say where nothing is wrong.
     well: String,
-    facts: Option<Facts>,
+    facts: Option<HealthFacts>,
 }
 
-impl Verdict {
+impl HealthReport {
     /// Nothing could be found out.
     pub fn unknown(text: impl Into<String>) -> Self {
-        Self::of(Some(Finding::unknown(text)), "", None)
+        Self::of(Some(HealthFinding::unknown(text)), "", None)
     }
 
     /// One finding, or none and what is well.
     pub fn of(
-        finding: Option<Finding>,
+        finding: Option<HealthFinding>,
         well: impl Into<String>,
         asked: Option<&'static str>,
     ) -> Self {
@@ -264,13 +268,13 @@ impl Verdict {
     }
 
     /// Returns how bad the worst finding is.
-    pub fn severity(&self) -> Severity {
+    pub fn severity(&self) -> HealthState {
         let worst = self.findings.iter().map(|finding| finding.severity).max();
-        worst.unwrap_or(Severity::Ok)
+        worst.unwrap_or(HealthState::Ok)
     }
 
     /// Returns what is wrong or not known, the worst first.
-    pub fn findings(&self) -> &[Finding] {
+    pub fn findings(&self) -> &[HealthFinding] {
         &self.findings
     }
 
@@ -282,18 +286,18 @@ impl Verdict {
     /// Returns node-problem-detector's exit code.
     pub fn exit_code(&self) -> u8 {
         match self.severity() {
-            Severity::Ok => 0,
-            Severity::Problem => 1,
-            Severity::Unknown => 2,
+            HealthState::Ok => 0,
+            HealthState::Problem => 1,
+            HealthState::Unknown => 2,
         }
     }
 
     /// Returns one line of at most [`LINE_MAX`] printable ASCII characters.
     pub fn line(&self) -> String {
         let head = match self.severity() {
-            Severity::Ok => "OK: ",
-            Severity::Problem => "PROBLEM: ",
-            Severity::Unknown => "UNKNOWN: ",
+            HealthState::Ok => "OK: ",
+            HealthState::Problem => "PROBLEM: ",
+            HealthState::Unknown => "UNKNOWN: ",
         };
         let tail = self
             .asked
@@ -321,7 +325,7 @@ impl Verdict {
 }
 
 /// Joins as many findings as there is room for, and says how many are left out.
-fn joined(worst: &str, rest: &[Finding], room: usize) -> String {
+fn joined(worst: &str, rest: &[HealthFinding], room: usize) -> String {
     /// " +N".
     const MORE: usize = 3;
     let mut text = worst.to_owned();

@@ -45,7 +45,7 @@ use axum::routing::{self, MethodRouter};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::metrics::Endpoint;
+use crate::metrics::HttpEndpoint;
 use crate::model::{Target, Targets, UnknownTarget, escape};
 use crate::snapshot::NoSnapshot;
 use crate::state;
@@ -56,7 +56,7 @@ use page::problem::{self, ErrorText};
 pub use saved_plans::SavedPlans;
 pub use service::{Fixed, LastReload, Reload, Service};
 pub use shared::{NodeParts, Plans};
-pub(crate) use status::{Judged, of_look};
+pub(crate) use status::{PlanStatus, of_look};
 
 /// The probes' paths.
 const HEALTHY: &str = "/-/healthy";
@@ -210,7 +210,7 @@ async fn no_such_path(request: Request) -> Problem {
 }
 
 async fn count(State(service): State<Service>, request: Request, next: Next) -> Response {
-    let endpoint = Endpoint::of_path(request.uri().path());
+    let endpoint = HttpEndpoint::of_path(request.uri().path());
     let mut response = next.run(request).await;
     service
         .metrics

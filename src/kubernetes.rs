@@ -6,8 +6,8 @@
 
 mod error;
 mod exec;
-mod held;
 mod kubeconfig;
+mod secret_source;
 mod server;
 
 use std::fmt;
@@ -18,12 +18,12 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Method, StatusCode, Url};
 
 use crate::outgoing::tls::Identity;
-use crate::outgoing::{self, Answer, ClientCache, ClientParts, TlsConfig};
+use crate::outgoing::{self, ClientCache, ClientParts, HttpResponse, TlsConfig};
 use crate::system::blocking::BlockingPool;
 pub use error::Error;
 use exec::{Credential, Plugin, PluginCommand};
-use held::Held;
-use kubeconfig::Place;
+use kubeconfig::ClusterAccess;
+use secret_source::SecretSource;
 pub use server::ApiServer;
 
 /// A client of the API server.
@@ -46,7 +46,7 @@ type ServerIdentity = (String, TlsConfig, Option<Vec<u8>>);
 type ClientKey = (
     String,
     TlsConfig,
-    Option<(Held, Held)>,
+    Option<(SecretSource, SecretSource)>,
     Option<PluginCommand>,
 );
 
@@ -80,7 +80,7 @@ impl ApiClient {
     ///
     /// # Errors
     /// If there is no answer, or it is too large.
-    pub async fn get(&self, path: &str) -> Result<Answer, Error> {
+    pub async fn get(&self, path: &str) -> Result<HttpResponse, Error> {
         self.send(Method::GET, path, Vec::new()).await
     }
 
@@ -88,7 +88,12 @@ impl ApiClient {
     ///
     /// # Errors
     /// If there is no answer, or it is too large.
-    pub async fn send(&self, method: Method, path: &str, json: Vec<u8>) -> Result<Answer, Error> {
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        json: Vec<u8>,
+    ) -> Result<HttpResponse, Error> {
         let (answer, credential) = self.ask(&method, path, json.clone()).await?;
         if answer.status != StatusCode::UNAUTHORIZED {
             return Ok(answer);
@@ -110,7 +115,7 @@ impl ApiClient {
         method: &Method,
         path: &str,
         json: Vec<u8>,
-    ) -> Result<(Answer, Option<Arc<Credential>>), Error> {
+    ) -> Result<(HttpResponse, Option<Arc<Credential>>), Error> {
         let place = self.server.place(&self.disk).await?;
         let credential = match &place.plugin {
             Some(command) => Some(self.plugin.credential(command).await?),
@@ -144,7 +149,7 @@ impl ApiClient {
 
     async fn token(
         &self,
-        place: &Place,
+        place: &ClusterAccess,
         credential: Option<&Credential>,
     ) -> Result<Option<HeaderValue>, Error> {
         let (from, text) = match (&place.token, credential) {
@@ -167,7 +172,7 @@ impl ApiClient {
     /// Returns a client that trusts the CAs of now and shows the certificate of now.
     async fn client(
         &self,
-        place: &Place,
+        place: &ClusterAccess,
         url: &Url,
         credential: Option<&Credential>,
     ) -> Result<Client, Error> {
@@ -190,7 +195,7 @@ impl ApiClient {
 
     /// Fails once when the kubeconfig file names another server than before: what the other one said, and since when,
     /// must not count for this one.
-    fn is_still_the_same(&self, place: &Place, ca: Option<&Vec<u8>>) -> Result<(), Error> {
+    fn is_still_the_same(&self, place: &ClusterAccess, ca: Option<&Vec<u8>>) -> Result<(), Error> {
         let now = (place.url.clone(), place.tls.clone(), ca.cloned());
         let before = self.asked.lock().replace(now.clone());
         let is_other = before.is_some_and(|before| before != now);
@@ -205,7 +210,7 @@ impl ApiClient {
     /// Returns the client certificate and its key; `tls` then names where they come from.
     async fn identity(
         &self,
-        place: &Place,
+        place: &ClusterAccess,
         credential: Option<&Credential>,
         tls: &mut TlsConfig,
     ) -> Result<Option<Identity>, outgoing::Error> {
@@ -233,7 +238,7 @@ impl ApiClient {
     }
 }
 
-impl Place {
+impl ClusterAccess {
     fn client_key(&self) -> ClientKey {
         (
             self.url.clone(),

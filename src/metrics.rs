@@ -23,20 +23,20 @@ use crate::model::{
     AlertResult, Brake, CallerKind, Cause, EventResult, EvidenceFailure, FailureClass, Outcome,
     Pass, PollResult, RemoveReason, Target,
 };
-pub use labels::Endpoint;
+pub use labels::HttpEndpoint;
 use labels::{Removed, StatusClass};
 use optional_gauge::seconds;
 use series::{Series, register_infos};
-use table::Labels as _;
+use table::LabelSet as _;
 
 /// The service's own counters. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    inner: Arc<Inner>,
+    inner: Arc<MetricsInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct MetricsInner {
     registry: Registry,
     series: Series,
 }
@@ -49,7 +49,7 @@ impl Metrics {
         register_infos(&mut registry, node);
         series.clone().register(&mut registry);
         Self {
-            inner: Arc::new(Inner { registry, series }),
+            inner: Arc::new(MetricsInner { registry, series }),
         }
     }
 
@@ -116,7 +116,7 @@ impl Metrics {
     }
 
     /// Counts an answered HTTP request.
-    pub fn http_request(&self, endpoint: Endpoint, status: u16) {
+    pub fn http_request(&self, endpoint: HttpEndpoint, status: u16) {
         let labels = (endpoint, StatusClass::of(status));
         self.inner.series.http_requests.count(labels);
     }

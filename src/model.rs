@@ -358,14 +358,14 @@ pub enum Coverage {
 /// How complete a look's lists of containers and sandboxes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Seen {
+pub struct ListCoverage {
     /// Of the containers.
     pub containers: Coverage,
     /// Of the pod sandboxes.
     pub sandboxes: Coverage,
 }
 
-impl Seen {
+impl ListCoverage {
     /// Says whether both lists are complete: only then does absence prove anything, and only then are
     /// counts exact.
     pub fn is_all(self) -> bool {
@@ -391,7 +391,7 @@ pub struct Snapshot {
     /// The pod sandbox records.
     pub sandboxes: Rows<PodSandbox>,
     /// How complete both lists are.
-    pub seen: Seen,
+    pub seen: ListCoverage,
     /// The pod source's answer, read after the runtime's lists.
     pub pods: Pods,
     /// What earlier looks saw of each pod. A pod without an entry was never seen absent or finished.
@@ -418,7 +418,7 @@ impl Snapshot {
             uptime: Duration::MAX,
             containers: Rows::default(),
             sandboxes: Rows::default(),
-            seen: Seen::default(),
+            seen: ListCoverage::default(),
             pods: Pods::Unknown(PodsUnknown::NoSource),
             pod_history: BTreeMap::new(),
             outage: None,

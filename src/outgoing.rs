@@ -84,7 +84,7 @@ impl Error {
 
 /// A server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpResponse {
     /// Its status.
     pub status: StatusCode,
     /// Its content type.
@@ -146,7 +146,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// If there is no answer, or it is too large.
-    pub async fn get(&self, url: Url) -> Result<Answer, Error> {
+    pub async fn get(&self, url: Url) -> Result<HttpResponse, Error> {
         let client = self.client(&url).await?;
         let request = request(&client, Method::GET, url, &self.config.tls_config)?;
         let request = self.authorize(request).await?;
@@ -230,12 +230,12 @@ pub(crate) async fn answer(
     request: RequestBuilder,
     max_bytes: u64,
     has_body: fn(StatusCode) -> bool,
-) -> Result<Answer, Error> {
+) -> Result<HttpResponse, Error> {
     let mut response = request.send().await.map_err(failed)?;
     let status = response.status();
     let content_type = response.headers().get(CONTENT_TYPE);
     let content_type = content_type.and_then(|value| value.to_str().ok());
-    let mut answer = Answer {
+    let mut answer = HttpResponse {
         status,
         content_type: content_type.map(str::to_owned),
         bytes: Vec::new(),

@@ -35,12 +35,12 @@ use crate::gc::{self, PassOptions, Plan, Policy, Removal, SavedPlan};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, PodUid, Pods, PodsUnknown, Target, TargetReport, Text};
 use crate::pass::quarantine::Quarantine;
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 use crate::pods::Freshness;
 use crate::snapshot::{Look, Observer};
 use crate::state::Journal;
 use crate::system::blocking::BlockingPool;
-use end::End;
+use end::EarlyEnd;
 pub use end::PassEnd;
 use executor::Executor;
 use images::Room;
@@ -105,7 +105,7 @@ impl Runner {
     /// Runs a pass to its end and returns how it ended; keeps the record up to date.
     pub async fn run(
         &self,
-        record: &Record,
+        record: &PassRecord,
         options: &PassOptions,
         mut config: Config,
         shutdown: &CancellationToken,
@@ -127,13 +127,13 @@ impl Runner {
             self.journal.locked(LOCK_PATIENCE).await
         };
         self.journal.begun(&record.pass());
-        let mut run = Run::new(self, record, &config, shutdown);
+        let mut run = PassRun::new(self, record, &config, shutdown);
         run.plan.clone_from(&options.plan);
         let end = match locked {
             Ok(()) => run.all(dry_run).await.err(),
-            Err(held) => Some(End::NotAlone(held.to_string())),
+            Err(held) => Some(EarlyEnd::NotAlone(held.to_string())),
         };
-        if let Some(End::NoLook(_)) = end {
+        if let Some(EarlyEnd::NoLook(_)) = end {
             record.could_not_look();
         }
         run.finish(end, dry_run).await
@@ -150,9 +150,9 @@ enum Phase {
 }
 
 /// One running pass.
-struct Run<'a> {
+struct PassRun<'a> {
     runner: &'a Runner,
-    record: &'a Record,
+    record: &'a PassRecord,
     /// The configuration when the pass began.
     config: &'a Config,
     /// The policy; the rescue changes it for a while.
@@ -185,10 +185,10 @@ struct Run<'a> {
     pods_uncertain: bool,
 }
 
-impl<'a> Run<'a> {
+impl<'a> PassRun<'a> {
     fn new(
         runner: &'a Runner,
-        record: &'a Record,
+        record: &'a PassRecord,
         config: &'a Config,
         shutdown: &'a CancellationToken,
     ) -> Self {
@@ -229,7 +229,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    async fn all(&mut self, dry_run: bool) -> Result<(), End> {
+    async fn all(&mut self, dry_run: bool) -> Result<(), EarlyEnd> {
         let targets = self.record.pass().target_set();
         // Triggers that arrive from now on need another look.
         let mut joined = targets.first().map_or(0, |first| self.begin(*first));
@@ -237,7 +237,7 @@ impl<'a> Run<'a> {
         if let Some(plan) = &self.plan
             && plan.has_expired(look.taken_at)
         {
-            return Err(End::PlanExpired(plan.id.clone(), plan.expires_at));
+            return Err(EarlyEnd::PlanExpired(plan.id.clone(), plan.expires_at));
         }
         self.record
             .update(|pass| pass.before = Some(look.figures()));
@@ -307,7 +307,7 @@ impl<'a> Run<'a> {
     }
 
     /// Takes the first look; if the pod source is settling, waits and looks again.
-    async fn first_look(&mut self, targets: &BTreeSet<Target>) -> Result<Arc<Look>, End> {
+    async fn first_look(&mut self, targets: &BTreeSet<Target>) -> Result<Arc<Look>, EarlyEnd> {
         let mut look = self.look().await?;
         let asks_for_pods = targets.iter().any(|target| *target != Target::Images);
         for _ in 0..SETTLING_WAITS_MAX {
@@ -330,12 +330,12 @@ impl<'a> Run<'a> {
         Ok(look)
     }
 
-    async fn look(&mut self) -> Result<Arc<Look>, End> {
+    async fn look(&mut self) -> Result<Arc<Look>, EarlyEnd> {
         let look = tokio::select! {
             look = self.runner.observer.fresh(self.pods) => look,
-            stop = self.stops.wait() => return Err(End::Stopped(stop)),
+            stop = self.stops.wait() => return Err(EarlyEnd::Stopped(stop)),
         };
-        let look = look.map_err(|error| End::NoLook(error.to_string()))?;
+        let look = look.map_err(|error| EarlyEnd::NoLook(error.to_string()))?;
         self.tally.ended_since_look = 0;
         if look.containers.is_ok() {
             self.executor.listed(look.timings.containers);
@@ -351,7 +351,7 @@ impl<'a> Run<'a> {
     }
 
     /// Takes another look; waits for a runtime that is away.
-    async fn look_again(&mut self) -> Result<Arc<Look>, End> {
+    async fn look_again(&mut self) -> Result<Arc<Look>, EarlyEnd> {
         let look = self.look().await?;
         if look.is_lost() {
             return self.runtime_back().await;
@@ -360,11 +360,16 @@ impl<'a> Run<'a> {
     }
 
     /// Plans, and checks the plan.
-    fn plan(&self, look: &Look, targets: &BTreeSet<Target>, policy: &Policy) -> Result<Plan, End> {
+    fn plan(
+        &self,
+        look: &Look,
+        targets: &BTreeSet<Target>,
+        policy: &Policy,
+    ) -> Result<Plan, EarlyEnd> {
         let quarantine = self.runner.next_attempts(look.taken_at);
         let mut snapshot = look
             .snapshot(quarantine)
-            .map_err(|error| End::NoLook(error.to_string()))?;
+            .map_err(|error| EarlyEnd::NoLook(error.to_string()))?;
         self.pass_over_what_stayed(&mut snapshot);
         let mut plan = match &self.plan {
             Some(saved) => gc::plan_within(&snapshot, policy, targets, &saved.objects),
@@ -379,31 +384,31 @@ impl<'a> Run<'a> {
         }
         match violations.first() {
             None => Ok(plan),
-            Some(first) => Err(End::BadPlan(first.to_string())),
+            Some(first) => Err(EarlyEnd::BadPlan(first.to_string())),
         }
     }
 
     /// Says whether the pass may go on after a batch.
-    fn bounds(&self) -> Result<(), End> {
+    fn bounds(&self) -> Result<(), EarlyEnd> {
         self.not_stopped()?;
         if self.removals_left == 0 {
-            return Err(End::MaxRemovals);
+            return Err(EarlyEnd::MaxRemovals);
         }
         Ok(())
     }
 
     /// Says whether the pass may go on waiting for removals in flight.
-    fn not_stopped(&self) -> Result<(), End> {
+    fn not_stopped(&self) -> Result<(), EarlyEnd> {
         self.stops
             .reached()
-            .map_or(Ok(()), |stop| Err(End::Stopped(stop)))
+            .map_or(Ok(()), |stop| Err(EarlyEnd::Stopped(stop)))
     }
 
     /// Waits for a lost runtime, and takes a new look.
-    async fn runtime_back(&mut self) -> Result<Arc<Look>, End> {
+    async fn runtime_back(&mut self) -> Result<Arc<Look>, EarlyEnd> {
         self.losses += 1;
         if self.losses > RUNTIME_LOSSES_MAX {
-            return Err(End::RuntimeGone);
+            return Err(EarlyEnd::RuntimeGone);
         }
         self.record
             .line("the runtime went away; waiting for it".to_owned());
@@ -414,7 +419,7 @@ impl<'a> Run<'a> {
             self.bounds()?;
             let answer = tokio::select! {
                 answer = client.version() => answer,
-                stop = self.stops.wait() => return Err(End::Stopped(stop)),
+                stop = self.stops.wait() => return Err(EarlyEnd::Stopped(stop)),
             };
             if answer.is_ok() {
                 match self.look().await {
@@ -424,7 +429,7 @@ impl<'a> Run<'a> {
                 }
             }
             if Instant::now() >= until {
-                return Err(End::RuntimeGone);
+                return Err(EarlyEnd::RuntimeGone);
             }
             self.rest(RUNTIME_BACK_EVERY).await;
         }

@@ -135,7 +135,7 @@ pub enum Source {
 
 /// A source's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct PodsAnswer {
     /// The pods, or why they are unknown.
     pub pods: Pods,
     /// The list of a good answer that is not believed yet (`PodsUnknown::Settling`).
@@ -150,7 +150,7 @@ pub struct Answer {
     pub is_repeated: bool,
 }
 
-impl Answer {
+impl PodsAnswer {
     /// Returns the list of a good answer, believed or not.
     pub fn list(&self) -> Option<&PodList> {
         match &self.pods {
@@ -167,7 +167,7 @@ pub struct PodSource {
     /// The choices of `auto`; `None`: the source is fixed.
     auto: Option<Auto>,
     chosen: Source,
-    peer: Peer,
+    peer: SourcePeer,
     /// This node's name: an answer with a pod of another node is invalid.
     node: String,
     origin: PodOrigin,
@@ -187,7 +187,7 @@ pub struct PodSource {
 struct QuorumAnswer {
     asked: Instant,
     looked_at: Timestamp,
-    answer: Answer,
+    answer: PodsAnswer,
 }
 
 impl PodSource {
@@ -196,7 +196,7 @@ impl PodSource {
         let mut new = Self {
             auto: None,
             chosen: Source::None,
-            peer: Peer::None,
+            peer: SourcePeer::None,
             node: node.to_owned(),
             origin: PodOrigin::default(),
             settle,
@@ -218,7 +218,7 @@ impl PodSource {
     /// is no source.
     pub fn unsettled_for(&self) -> Duration {
         match (&self.peer, self.good_since) {
-            (Peer::None, _) => Duration::ZERO,
+            (SourcePeer::None, _) => Duration::ZERO,
             (_, None) => self.settle,
             (_, Some(since)) => self.settle.saturating_sub(since.elapsed()),
         }
@@ -227,7 +227,8 @@ impl PodSource {
     /// Returns how long a look of this freshness must wait before it begins, to limit quorum reads. Only the
     /// first look of a pass waits.
     pub fn brake(&self, freshness: Freshness) -> Duration {
-        let (Freshness::Quorum { since }, Peer::ApiServer { .. }) = (freshness, &self.peer) else {
+        let (Freshness::Quorum { since }, SourcePeer::ApiServer { .. }) = (freshness, &self.peer)
+        else {
             return Duration::ZERO;
         };
         let spread = QUORUM_SPREAD.mul_f64(fastrand::f64());
@@ -245,7 +246,7 @@ impl PodSource {
         looked_at: Timestamp,
         freshness: Freshness,
         fits: impl FnOnce(&PodList) -> bool,
-    ) -> Answer {
+    ) -> PodsAnswer {
         let chosen = self.take_what_is_there().await;
         if chosen.is_ok()
             && let Some(answer) = self.answered_before(freshness, fits)
@@ -260,7 +261,7 @@ impl PodSource {
         let at = Instant::now();
         let is_good = matches!(answer, Some(Ok(_)));
         let (pods, unsettled) = self.believe(answer, at);
-        let answer = Answer {
+        let answer = PodsAnswer {
             pods,
             unsettled,
             origin: self.origin.clone(),
@@ -284,14 +285,15 @@ impl PodSource {
         &self,
         freshness: Freshness,
         fits: impl FnOnce(&PodList) -> bool,
-    ) -> Option<Answer> {
-        let (Freshness::Quorum { since }, Peer::ApiServer { .. }) = (freshness, &self.peer) else {
+    ) -> Option<PodsAnswer> {
+        let (Freshness::Quorum { since }, SourcePeer::ApiServer { .. }) = (freshness, &self.peer)
+        else {
             return None;
         };
         let earlier = self.quorum.as_ref()?;
         let is_young = earlier.asked >= since && earlier.asked.elapsed() < QUORUM_EVERY;
         match &earlier.answer.pods {
-            Pods::Known(list) if is_young && fits(list) => Some(Answer {
+            Pods::Known(list) if is_young && fits(list) => Some(PodsAnswer {
                 pods: Pods::Known(PodList {
                     as_of: Some(earlier.looked_at),
                     ..list.clone()
@@ -337,7 +339,7 @@ impl PodSource {
 
     /// Changes the source; good answers of one source never count for another.
     fn choose(&mut self, source: Source, why: String) {
-        self.peer = Peer::of(&source, &self.disk);
+        self.peer = SourcePeer::of(&source, &self.disk);
         self.origin = PodOrigin {
             source: source.kind(),
             why,
@@ -392,7 +394,7 @@ impl PodSource {
 
 /// The peer to ask, and its state between two answers.
 #[derive(Debug)]
-enum Peer {
+enum SourcePeer {
     None,
     File {
         path: PathBuf,
@@ -411,7 +413,7 @@ enum Peer {
     },
 }
 
-impl Peer {
+impl SourcePeer {
     fn of(source: &Source, disk: &BlockingPool) -> Self {
         match source {
             // The choices of `auto` never include `auto`.

@@ -39,7 +39,7 @@ pub struct Version {
 
 /// The runtime's own status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct CriStatus {
     /// Its conditions, in its own order.
     pub conditions: Vec<Condition>,
     /// The images that sandboxes are made from, as named by the runtime's configuration.

@@ -40,7 +40,7 @@ use crate::logs::Roots;
 use crate::model::FilesystemUsage;
 use crate::pods::{self, Freshness, PodSource};
 use crate::runtime;
-use crate::state::{Ages, Journal};
+use crate::state::{ImageAges, Journal};
 use crate::system::memory;
 use ages::AgeBook;
 use claims::Claims;
@@ -49,15 +49,15 @@ pub use filesystems::measure_filesystems;
 use logs::Scanner;
 pub use look::{Filesystems, Look, NoSnapshot};
 use outage::Outages;
-use pod_history::{Found, PodHistories};
+use pod_history::{NodeLists, PodHistories};
 use sandbox_images::SandboxImages;
 use single_flight::{Flight, FlightGuard, UnderWay, arrival};
 use statuses::Statuses;
 pub use thresholds::Threshold;
 pub use timings::Timings;
 use timings::timed;
-pub use trend::Sample;
 use trend::Trend;
+pub use trend::TrendSample;
 use version::version;
 pub use weights::{Weight, Weights};
 
@@ -75,16 +75,16 @@ const FRESH_STATUS_BUDGET: Duration = Duration::from_secs(60);
 pub struct Vanished;
 
 /// A part of a look, or why it is missing.
-pub type Part<T> = Result<T, runtime::Error>;
+pub type LookResult<T> = Result<T, runtime::Error>;
 
 /// Takes looks and shares them. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct Observer {
-    inner: Arc<Inner>,
+    inner: Arc<ObserverInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ObserverInner {
     /// The settings that the client was made by, and the client.
     client: Mutex<(runtime::Config, runtime::Client)>,
     config: watch::Receiver<Arc<Config>>,
@@ -92,7 +92,7 @@ struct Inner {
     statvfs: Statvfs,
     scanner: Scanner,
     flight: Mutex<Flight>,
-    memory: tokio::sync::Mutex<Memory>,
+    memory: tokio::sync::Mutex<LookMemory>,
     ages: Mutex<AgeBook>,
     claims: Claims,
     trend: Mutex<Trend>,
@@ -102,7 +102,7 @@ struct Inner {
 
 /// What one look passes to the next; locked during a look.
 #[derive(Debug)]
-struct Memory {
+struct LookMemory {
     pods: PodSource,
     /// The settings behind `pods`.
     of: pods::Config,
@@ -110,7 +110,7 @@ struct Memory {
     outages: Outages,
     statuses: Statuses,
     sandbox_images: SandboxImages,
-    logs: logs::Known,
+    logs: logs::LogHistory,
 }
 
 impl Observer {
@@ -118,23 +118,23 @@ impl Observer {
     pub fn new(client: runtime::Client, config: watch::Receiver<Arc<Config>>) -> Self {
         let now = Arc::clone(&config.borrow());
         let host_root = now.runtime.host_root.clone();
-        let memory = tokio::sync::Mutex::new(Memory {
+        let memory = tokio::sync::Mutex::new(LookMemory {
             pods: reload::pods(&now),
             of: now.pods.clone(),
             pod_histories: PodHistories::default(),
             outages: Outages::default(),
             statuses: Statuses::default(),
             sandbox_images: SandboxImages::default(),
-            logs: logs::Known::default(),
+            logs: logs::LogHistory::default(),
         });
-        let ages = Mutex::new(AgeBook::new(Ages::default(), Journal::none()));
+        let ages = Mutex::new(AgeBook::new(ImageAges::default(), Journal::none()));
         let statvfs = Statvfs::new(host_root.clone());
         if let Some(bytes) = now.runtime.simulated_disk_bytes {
             statvfs.simulate(bytes);
         }
         let flight = Mutex::default();
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(ObserverInner {
                 client: Mutex::new((now.runtime.clone(), client)),
                 config,
                 host_root,
@@ -152,7 +152,7 @@ impl Observer {
 
     /// Adds the image ages of earlier runs, and saves ages to `journal` from now on. Until then images look younger
     /// than they are.
-    pub fn remember(&self, ages: Ages, journal: Journal) {
+    pub fn remember(&self, ages: ImageAges, journal: Journal) {
         self.inner.ages().remember(ages, journal);
     }
 
@@ -311,7 +311,7 @@ impl Observer {
     }
 }
 
-impl Inner {
+impl ObserverInner {
     /// Returns the log roots, if looks read them.
     fn log_roots(&self) -> Option<Roots> {
         let config = self.config.borrow();
@@ -328,7 +328,7 @@ impl Inner {
 }
 
 async fn look(
-    inner: &Inner,
+    inner: &ObserverInner,
     status_budget: Duration,
     freshness: Freshness,
     lists_read: watch::Sender<bool>,
@@ -369,7 +369,7 @@ async fn look(
         Err(error) => Err(error.clone()),
     };
     // After the runtime: a pod born in between must not look deleted.
-    let found = Found::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
+    let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     let fits = |list: &_| found.lives_in(list);
     let answer = memory.pods.read(taken_at, freshness, fits);
     let answer = timed(&mut timings.pods, answer).await;
@@ -380,7 +380,7 @@ async fn look(
     let details = memory.details(client, &mut containers, &sandboxes, taken_at, terms);
     let details = timed(&mut timings.statuses, details).await;
     let store = inner.store(&images, &containers, &filesystems, &details, taken_at);
-    let found = Found::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
+    let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     memory.note(&found, &answer, &runtime, started);
     let (lists, of_logs) = ((&containers, &sandboxes), &mut memory.logs);
     let filling = of_logs.fill(client, &mut logs, lists, &answer.pods, taken_at);

@@ -103,37 +103,29 @@ struct Written<'a> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
-    #[serde(rename = "format")]
-    _format: Format,
-    #[serde(rename = "version")]
-    _version: Version,
+    #[serde(rename = "format", deserialize_with = "format")]
+    _format: (),
+    #[serde(rename = "version", deserialize_with = "version")]
+    _version: (),
     about: About,
     policy: Policy,
     pods: PodsInForce,
     snapshot: Snapshot,
 }
 
-struct Format;
-
-impl<'de> Deserialize<'de> for Format {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let is_ours = String::deserialize(from)? == FORMAT;
-        let other = || de::Error::custom(format!("must be \"{FORMAT}\""));
-        is_ours.then_some(Self).ok_or_else(other)
-    }
+fn format<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
+    let is_ours = String::deserialize(from)? == FORMAT;
+    let other = || de::Error::custom(format!("must be \"{FORMAT}\""));
+    is_ours.then_some(()).ok_or_else(other)
 }
 
-struct Version;
-
-impl<'de> Deserialize<'de> for Version {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match u64::deserialize(from)? {
-            VERSION => Ok(Self),
-            other => Err(de::Error::custom(format!(
-                "is {other}, and this crisweep ({}) reads version {VERSION}",
-                env!("CARGO_PKG_VERSION")
-            ))),
-        }
+fn version<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
+    match u64::deserialize(from)? {
+        VERSION => Ok(()),
+        other => Err(de::Error::custom(format!(
+            "is {other}, and this crisweep ({}) reads version {VERSION}",
+            env!("CARGO_PKG_VERSION")
+        ))),
     }
 }
 

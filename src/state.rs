@@ -26,24 +26,24 @@ mod store;
 mod tests;
 mod writer;
 
-pub use ages::{Ages, ENTRIES_MAX, KEY_MAX_BYTES};
+pub use ages::{ENTRIES_MAX, ImageAges, KEY_MAX_BYTES};
 pub use audit::{
     PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter, RemovalRecord, read_passes, read_removals,
 };
 pub use config::Config;
-pub use database::{Error, Limits};
+pub use database::{DatabaseLimits, Error};
 pub use evidence::{
     EvidenceBounds, EvidenceFilter, EvidenceFound, EvidenceRoom, ID_PREFIX_MIN, read_evidence,
     read_evidence_of,
 };
-pub use filter::Page;
+pub use filter::ResultPage;
 pub use journal::{Journal, Opened};
 pub use lines::LinesTo;
-pub use lock::{Held, Holder, Socket, held};
-pub use owner::{Owner, give};
+pub use lock::{LockHeld, LockHolder, Socket, held};
+pub use owner::{FileOwner, give};
 pub use parameters::Parameters;
 pub use passes::{History, interrupt};
 pub use past::{Past, PastQuestion, RemovedOfPod, read_past};
 pub use snapshots::read_snapshot;
 pub use store::{past_failures, read_ages};
-pub use writer::Status;
+pub use writer::StateStatus;

@@ -22,7 +22,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry, reload};
 
 use crate::model::escape::{self, JsonWriter};
-use crate::model::setting::{As, Kind, One, settings};
+use crate::model::setting::{As, One, TextKind, settings};
 pub use line_limit::LineLimit;
 pub use stderr::{flush, lines_dropped, say};
 
@@ -40,7 +40,7 @@ settings! {
 
 struct Filter;
 
-impl Kind for Filter {
+impl TextKind for Filter {
     type Value = String;
     const MUST_BE: &str = "error, warn, info, debug, trace, or targets such as info,crisweep=debug";
 

@@ -25,13 +25,13 @@ use crate::fleet::Fleet;
 use crate::model::{
     AlertInfo, AlertResult, Brake, Caller, Cause, Outcome, Pass, PassState, TriggerInfo,
 };
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 use crate::pass::{PassEnd, Runner};
 use crate::state::{self, History};
 use crate::system::pulse::Pulses;
 use crate::telemetry::LineLimit;
 pub use admission::{Admission, Trigger};
-use admission::{Admissions, QueuedPass, Wait};
+use admission::{Admissions, QueuedPass, WaitReason};
 use end::summary;
 use history::PassHistory;
 use waiting::{tell, until};
@@ -73,11 +73,11 @@ struct WorkerState {
     admissions: Admissions,
     history: PassHistory,
     /// What the waiting passes told of why they wait.
-    told: BTreeMap<String, waiting::Told>,
+    told: BTreeMap<String, waiting::ToldReasons>,
 }
 
 impl WorkerState {
-    fn running(&self) -> Option<Arc<Record>> {
+    fn running(&self) -> Option<Arc<PassRecord>> {
         self.history.find(self.admissions.running()?)
     }
 }
@@ -132,7 +132,7 @@ impl Worker {
         passes.sort_by_key(|pass| pass.queued_at);
         let mut state = self.state();
         for pass in passes {
-            state.history.remember(Arc::new(Record::new(pass)));
+            state.history.remember(Arc::new(PassRecord::new(pass)));
         }
     }
 
@@ -236,7 +236,7 @@ impl Worker {
 
     /// Cancels a pass: drops a waiting one; a running one starts nothing more. Returns it, or `None` if the
     /// history does not have it.
-    pub fn cancel(&self, id: &str, by: Option<Caller>) -> Option<Arc<Record>> {
+    pub fn cancel(&self, id: &str, by: Option<Caller>) -> Option<Arc<PassRecord>> {
         let mut state = self.state();
         let record = state.history.find(id)?;
         let waited = state.admissions.cancel(id).is_some();
@@ -287,7 +287,7 @@ impl Worker {
     }
 
     /// Takes the next pass that may begin, with its record.
-    fn next(&self) -> Option<(QueuedPass, Arc<Record>)> {
+    fn next(&self) -> Option<(QueuedPass, Arc<PassRecord>)> {
         let now = self.inner.began.elapsed();
         let mut guard = self.state();
         let state = &mut *guard;
@@ -310,7 +310,7 @@ impl Worker {
         queued: &QueuedPass,
         trigger: TriggerInfo,
         now: Duration,
-    ) -> Arc<Record> {
+    ) -> Arc<PassRecord> {
         let (cause, by) = (trigger.cause, trigger.by.as_ref().map(Caller::to_string));
         let wait = state.admissions.why_waits(queued, now);
         let not_before = until(wait.as_ref(), now);
@@ -322,7 +322,7 @@ impl Worker {
             not_before,
             ..Pass::queued(queued.id.clone(), trigger, targets, clock())
         };
-        let record = Arc::new(Record::new(pass));
+        let record = Arc::new(PassRecord::new(pass));
         state.history.remember(Arc::clone(&record));
         self.changed();
         tell(&mut state.told, &record, wait.as_ref());
@@ -340,9 +340,10 @@ impl Worker {
                 targets = targets.join(", "),
                 dry_run = queued.options.dry_run,
                 wait_seconds = match wait {
-                    Some(Wait::Until(at, _)) if at < Duration::MAX =>
+                    Some(WaitReason::Until(at, _)) if at < Duration::MAX =>
                         Some(at.saturating_sub(now).as_secs()),
-                    Some(Wait::Until(..) | Wait::Stopped(..) | Wait::Slot) | None => None,
+                    Some(WaitReason::Until(..) | WaitReason::Stopped(..) | WaitReason::Slot)
+                    | None => None,
                 },
                 left_out = NonZeroU64::new(left_out),
                 "pass queued"
@@ -355,7 +356,7 @@ impl Worker {
     fn enlist_after(
         &self,
         state: &mut WorkerState,
-        before: &Record,
+        before: &PassRecord,
         queued: &QueuedPass,
         now: Duration,
     ) {
@@ -367,7 +368,7 @@ impl Worker {
         self.enlist(state, queued, trigger, now);
     }
 
-    async fn run_one(&self, queued: &QueuedPass, record: &Arc<Record>) {
+    async fn run_one(&self, queued: &QueuedPass, record: &Arc<PassRecord>) {
         let now = clock();
         record.update(|pass| {
             pass.state = PassState::Running;
@@ -409,7 +410,7 @@ impl Worker {
     }
 
     /// Returns a pass of the history.
-    pub fn find(&self, id: &str) -> Option<Arc<Record>> {
+    pub fn find(&self, id: &str) -> Option<Arc<PassRecord>> {
         self.state().history.find(id)
     }
 

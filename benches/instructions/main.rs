@@ -18,24 +18,24 @@ use crisweep::gc::{self, Plan, Policy};
 use crisweep::metrics::Metrics;
 use crisweep::metrics::scrape::Format;
 use crisweep::model::Container;
-use crisweep::runtime::codec::{self, Page};
-use crisweep::runtime::convert::Shared;
+use crisweep::runtime::codec::{self, ListChunk};
+use crisweep::runtime::convert::Interner;
 use crisweep::snapshot::Look;
 use crisweep_proto::cri;
 use fixture::{Fixture, both, fixture};
 use gungraun::{library_benchmark, library_benchmark_group, main};
 
-type Containers = Page<Container>;
+type Containers = ListChunk<Container>;
 
-fn read(node: &Fixture, shared: &mut Shared) -> Containers {
+fn read(node: &Fixture, shared: &mut Interner) -> Containers {
     codec::read_with::<cri::ContainerRow>(node.containers.clone(), shared).expect("rows")
 }
 
-fn first(size: usize) -> (&'static Fixture, Shared) {
-    (fixture(size), Shared::default())
+fn first(size: usize) -> (&'static Fixture, Interner) {
+    (fixture(size), Interner::default())
 }
 
-fn later(size: usize) -> (&'static Fixture, Shared, Containers) {
+fn later(size: usize) -> (&'static Fixture, Interner, Containers) {
     let (node, mut shared) = first(size);
     let earlier = read(node, &mut shared);
     (node, shared, earlier)
@@ -54,7 +54,7 @@ fn looked(size: usize) -> (Look, Plan, Metrics) {
 #[library_benchmark]
 #[bench::of_1500(args = (1_500), setup = first)]
 #[bench::of_10000(args = (10_000), setup = first)]
-fn first_list((node, mut shared): (&Fixture, Shared)) -> (Containers, Shared) {
+fn first_list((node, mut shared): (&Fixture, Interner)) -> (Containers, Interner) {
     (black_box(read(node, &mut shared)), shared)
 }
 
@@ -62,8 +62,8 @@ fn first_list((node, mut shared): (&Fixture, Shared)) -> (Containers, Shared) {
 #[bench::of_1500(args = (1_500), setup = later)]
 #[bench::of_10000(args = (10_000), setup = later)]
 fn later_list(
-    (node, mut shared, earlier): (&Fixture, Shared, Containers),
-) -> (Containers, Shared, Containers) {
+    (node, mut shared, earlier): (&Fixture, Interner, Containers),
+) -> (Containers, Interner, Containers) {
     (black_box(read(node, &mut shared)), shared, earlier)
 }
 

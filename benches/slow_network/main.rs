@@ -11,7 +11,7 @@ use crisweep::events::Events;
 use crisweep::gc::PassOptions;
 use crisweep::metrics::Metrics;
 use crisweep::model::{Cause, Pass, PassState, Target};
-use crisweep::pass::record::Record;
+use crisweep::pass::record::PassRecord;
 use crisweep::pass::{DiskThreads, Runner};
 use crisweep::pods::SourceName;
 use crisweep::runtime;
@@ -115,7 +115,7 @@ async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
         disk: DiskThreads::default(),
         events: Events::new(|_result| ()),
     };
-    let record = Record::new(pass());
+    let record = PassRecord::new(pass());
     let began = clock();
     let (options, shutdown) = (PassOptions::default(), CancellationToken::new());
     runner.run(&record, &options, config(), &shutdown).await;

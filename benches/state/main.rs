@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crisweep::gc::{Expected, PodKnowledge, Removal, Subject};
 use crisweep::model::{PodRef, PodUid, RemovalOutcome, RemoveReason, Target};
-use crisweep::state::{Ages, Config, Journal};
+use crisweep::state::{Config, ImageAges, Journal};
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use status::{Memory, mib};
@@ -61,7 +61,7 @@ async fn measure(dir: &Path) {
     print("a batch's wait for its intents", waits);
     print("a batch of 50: intents, flush, results", wholes);
 
-    let mut ages = Ages::default();
+    let mut ages = ImageAges::default();
     for image in 0..100 {
         ages.touch(
             &format!("sha256:{image:064}"),

@@ -11,10 +11,10 @@ use crisweep::gc::knowledge::SourceState;
 use crisweep::metrics::Metrics;
 use crisweep::metrics::scrape::{Format, Input, NodePart};
 use crisweep::model::{
-    ConfigSource, Container, ContainerState, Coverage, PodHistory, PodList, PodOrigin, PodSandbox,
-    PodUid, Pods, Rows, Seen, Snapshot, SourcePod, Target,
+    ConfigSource, Container, ContainerState, Coverage, ListCoverage, PodHistory, PodList,
+    PodOrigin, PodSandbox, PodUid, Pods, Rows, Snapshot, SourcePod, Target,
 };
-use crisweep::runtime::convert::Shared;
+use crisweep::runtime::convert::Interner;
 use crisweep::runtime::{ListMode, Listed, Version, codec};
 use crisweep::snapshot::{Filesystems, Look, Timings};
 use crisweep_proto::cri;
@@ -57,7 +57,7 @@ fn sandboxes_answer(sim: &Handle) -> Vec<u8> {
 /// Returns the planning snapshot of the node, with exit times and a complete pod list.
 fn snapshot(sim: &Handle) -> Snapshot {
     // As the client does: both lists share their pods and ids.
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let containers = node::containers_answer(sim).into();
     let containers = codec::read_with::<cri::ContainerRow>(containers, &mut shared);
     let sandboxes = sandboxes_answer(sim).into();
@@ -98,7 +98,7 @@ fn snapshot(sim: &Handle) -> Snapshot {
         pod_history: uids.map(|uid| (uid, history)).collect(),
         containers: containers.into(),
         sandboxes: sandboxes.into(),
-        seen: Seen::default(),
+        seen: ListCoverage::default(),
         pods: Pods::Known(PodList {
             pods: pods.collect(),
             ..PodList::default()

@@ -8,7 +8,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::setting::{
-    AbsolutePath, As, Form, Kind, List, One, Optional, SocketPath, is_host_name, settings,
+    AbsolutePath, As, ListOf, One, Optional, SettingForm, SocketPath, TextKind, is_host_name,
+    settings,
 };
 
 settings! {
@@ -31,7 +32,7 @@ settings! {
         pub socket_owner: Option<SocketOwner> = None,
         /// Names that requests may use for this service, besides addresses, `localhost` and the node's. With a dot
         /// before it a name stands for all that have one label more, such as those of a headless Service's pods.
-        #[serde(with = "As::<List<HostName>>")]
+        #[serde(with = "As::<ListOf<HostName>>")]
         pub trusted_hosts: Vec<String> = Vec::new(),
         /// Exporter web configuration file: TLS, client certificates, users with passwords. Read again when it changes.
         #[serde(with = "As::<Optional<FileName>>")]
@@ -39,12 +40,12 @@ settings! {
         /// Files with bearer tokens, one token on each line, read again when they change.
         pub bearer_token_files: BearerTokenFiles = BearerTokenFiles::default(),
         /// Users of the web configuration file that may act. Empty: all of them.
-        #[serde(with = "As::<List<Text>>")]
+        #[serde(with = "As::<ListOf<NonEmptyText>>")]
         #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub act_users: Vec<String> = Vec::new(),
         /// Subject alternative names whose client certificates may act. Empty: those of `client_allowed_sans` in the
         /// web configuration file; if that is empty too, no certificate may.
-        #[serde(with = "As::<List<Text>>")]
+        #[serde(with = "As::<ListOf<NonEmptyText>>")]
         #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub act_client_sans: Vec<String> = Vec::new(),
         /// Tokens that the API server knows.
@@ -68,10 +69,10 @@ pub struct TokenReview {
 #[serde(default, deny_unknown_fields)]
 pub struct BearerTokenFiles {
     /// Tokens that may read. With one, and with a user of the web configuration file, reading needs a credential.
-    #[serde(with = "As::<List<AbsolutePath>>")]
+    #[serde(with = "As::<ListOf<AbsolutePath>>")]
     pub read: Vec<PathBuf>,
     /// Tokens that may act and read.
-    #[serde(with = "As::<List<AbsolutePath>>")]
+    #[serde(with = "As::<ListOf<AbsolutePath>>")]
     pub act: Vec<PathBuf>,
 }
 
@@ -96,7 +97,7 @@ impl Config {
 }
 
 fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Listen>, D::Error> {
-    let addresses: Vec<Listen> = List::<Address>::read(from)?;
+    let addresses: Vec<Listen> = ListOf::<Address>::read(from)?;
     if addresses.is_empty() {
         return Err(D::Error::custom("a list of at least one address"));
     }
@@ -138,7 +139,7 @@ impl Serialize for Listen {
 
 struct Address;
 
-impl Kind for Address {
+impl TextKind for Address {
     type Value = Listen;
     const MUST_BE: &str = "an address such as 127.0.0.1:20950, [::1]:20950, :20950 or unix:/run/crisweep/crisweep.sock";
 
@@ -173,7 +174,7 @@ fn all_interfaces(port: u16) -> SocketAddr {
 
 struct HostName;
 
-impl Kind for HostName {
+impl TextKind for HostName {
     type Value = String;
     const MUST_BE: &str = "a host's name without scheme and port";
 
@@ -184,7 +185,7 @@ impl Kind for HostName {
 
 struct FileName;
 
-impl Kind for FileName {
+impl TextKind for FileName {
     type Value = PathBuf;
     const MUST_BE: &str = "a path";
 
@@ -204,7 +205,7 @@ impl From<SocketMode> for String {
     }
 }
 
-impl Kind for SocketMode {
+impl TextKind for SocketMode {
     type Value = Self;
     const MUST_BE: &str =
         "a text with an octal mode without rights for other users, such as \"0660\"";
@@ -231,7 +232,7 @@ impl From<SocketOwner> for String {
     }
 }
 
-impl Kind for SocketOwner {
+impl TextKind for SocketOwner {
     type Value = Self;
     const MUST_BE: &str = "a user and a group as numbers, such as \"0:65532\"";
 
@@ -244,9 +245,9 @@ impl Kind for SocketOwner {
     }
 }
 
-struct Text;
+struct NonEmptyText;
 
-impl Kind for Text {
+impl TextKind for NonEmptyText {
     type Value = String;
     const MUST_BE: &str = "a text";
 

@@ -71,18 +71,18 @@ pub enum PasswordVerdict {
 
 /// Checks passwords, and remembers results. Cloning shares.
 #[derive(Clone)]
-pub struct Passwords(Arc<Shared>);
+pub struct Passwords(Arc<PasswordsInner>);
 
-struct Shared {
+struct PasswordsInner {
     key: hmac::Key,
-    known: Mutex<Known>,
+    known: Mutex<KnownPasswords>,
     waiting: Mutex<BTreeMap<IpAddr, u32>>,
     /// One hash is computed at a time.
     turn: Arc<Semaphore>,
     rounds: AtomicU64,
 }
 
-struct Known {
+struct KnownPasswords {
     right: RecentDigests,
     wrong: RecentDigests,
 }
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Passwords {
 }
 
 /// What one check compares.
-struct Question {
+struct PasswordCheck {
     hash: BcryptHash,
     is_known: bool,
     digest: Digest,
@@ -106,9 +106,9 @@ impl Passwords {
     /// # Errors
     /// If the system gives no random numbers.
     pub fn new() -> Result<Self, NoRandomness> {
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(PasswordsInner {
             key: random_key()?,
-            known: Mutex::new(Known {
+            known: Mutex::new(KnownPasswords {
                 right: RecentDigests::new(RIGHT_MAX),
                 wrong: RecentDigests::new(WRONG_MAX),
             }),
@@ -131,7 +131,7 @@ impl Passwords {
         if let Some(verdict) = self.0.remembered(&question) {
             return verdict;
         }
-        let Some(_place) = Place::take(&self.0, peer) else {
+        let Some(_place) = WaiterGuard::take(&self.0, peer) else {
             return PasswordVerdict::Busy;
         };
         let Ok(turn) = Arc::clone(&self.0.turn).acquire_owned().await else {
@@ -162,14 +162,14 @@ impl Passwords {
     }
 }
 
-impl Shared {
-    fn question(&self, users: &BasicAuthUsers, user: &str, password: &[u8]) -> Question {
+impl PasswordsInner {
+    fn question(&self, users: &BasicAuthUsers, user: &str, password: &[u8]) -> PasswordCheck {
         let known = users.0.get(user);
         let hash = known.cloned().unwrap_or_else(|| self.decoy(users, user));
         let cost = hash.cost().to_le_bytes();
         let texts = [user.as_bytes(), hash.salt(), hash.digest(), password, &cost];
         let digest = digest(&self.key, &texts);
-        Question {
+        PasswordCheck {
             hash,
             is_known: known.is_some(),
             digest,
@@ -187,7 +187,7 @@ impl Shared {
         BcryptHash::decoy(cost, bytes.as_ref())
     }
 
-    fn remembered(&self, question: &Question) -> Option<PasswordVerdict> {
+    fn remembered(&self, question: &PasswordCheck) -> Option<PasswordVerdict> {
         let known = self.known.lock();
         if known.right.contains(&question.digest) {
             Some(PasswordVerdict::Right)
@@ -198,7 +198,7 @@ impl Shared {
         }
     }
 
-    fn compute(&self, question: &Question, password: &[u8]) -> PasswordVerdict {
+    fn compute(&self, question: &PasswordCheck, password: &[u8]) -> PasswordVerdict {
         let hash = &question.hash;
         self.rounds.fetch_add(1 << hash.cost(), Ordering::Relaxed);
         let computed = hmac::sign(&self.key, &hash.compute(password));
@@ -216,13 +216,13 @@ impl Shared {
 }
 
 /// A place among those who wait, until it is dropped.
-struct Place<'a> {
-    shared: &'a Shared,
+struct WaiterGuard<'a> {
+    shared: &'a PasswordsInner,
     peer: IpAddr,
 }
 
-impl<'a> Place<'a> {
-    fn take(shared: &'a Shared, peer: IpAddr) -> Option<Self> {
+impl<'a> WaiterGuard<'a> {
+    fn take(shared: &'a PasswordsInner, peer: IpAddr) -> Option<Self> {
         let mut waiting = shared.waiting.lock();
         let own = waiting.get(&peer).copied().unwrap_or(0);
         if own >= WAITING_MAX_PER_PEER || waiting.values().sum::<u32>() >= WAITING_MAX {
@@ -233,7 +233,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         let mut waiting = self.shared.waiting.lock();
         if let Some(own) = waiting.get_mut(&self.peer) {

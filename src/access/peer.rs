@@ -15,10 +15,10 @@ const OVERFLOW_UID: u32 = 65_534;
 
 /// The other end of a connection. Cloning shares.
 #[derive(Clone, Debug)]
-pub struct Peer(Arc<Inner>);
+pub struct Peer(Arc<PeerInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct PeerInner {
     transport: Transport,
     certificate: Option<PeerIdentity>,
     /// The owner of a TCP peer's socket, once found.
@@ -49,7 +49,7 @@ impl Peer {
     }
 
     fn new(transport: Transport, certificate: Option<PeerIdentity>) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(PeerInner {
             transport,
             certificate,
             owner: Mutex::default(),

@@ -24,7 +24,7 @@ use crate::kubernetes::{ApiClient, ApiServer};
 use crate::system::blocking::BlockingPool;
 use crate::telemetry;
 
-use memory::{Asker, Memory};
+use memory::{AnswerCache, Asker};
 use turns::{CALLS_MAX, Failing, Turns};
 use wire::{AccessSpec, TokenSpec, User, Wire};
 
@@ -56,8 +56,8 @@ pub enum Reviewed {
 #[derive(Clone)]
 pub struct Review {
     reviewer: Arc<Reviewer>,
-    users: Arc<Memory<Authentication>>,
-    grants: Arc<Memory<Grant>>,
+    users: Arc<AnswerCache<Authentication>>,
+    grants: Arc<AnswerCache<Grant>>,
     key: hmac::Key,
 }
 

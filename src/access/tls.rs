@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::web_config::{Pem, Refusal, TlsServerConfig, read_text};
+use super::web_config::{KeyRefusal, Pem, TlsServerConfig, read_text};
 pub use identity::PeerIdentity;
 
 /// Which versions of HTTP the server speaks over TLS.
@@ -54,7 +54,7 @@ impl Tls {
     ///
     /// # Errors
     /// If one cannot be read or is unusable, or the key is another certificate's.
-    pub fn load(settings: &TlsServerConfig, http: HttpVersions) -> Result<Self, Refusal> {
+    pub fn load(settings: &TlsServerConfig, http: HttpVersions) -> Result<Self, KeyRefusal> {
         let provider = Arc::new(CryptoProvider {
             cipher_suites: settings.cipher_suites.clone(),
             kx_groups: settings.curves.clone(),
@@ -114,18 +114,18 @@ impl Tls {
     }
 }
 
-fn refuse(key: &str, why: String) -> Refusal {
+fn refuse(key: &str, why: String) -> KeyRefusal {
     let section = "tls_server_config";
     let key = if key.is_empty() {
         section.to_owned()
     } else {
         format!("{section}.{key}")
     };
-    Refusal::new(key, why)
+    KeyRefusal::new(key, why)
 }
 
 /// Reads the PEM text; `key` is its key if it is inline.
-fn text(key: &str, pem: &Pem) -> Result<String, Refusal> {
+fn text(key: &str, pem: &Pem) -> Result<String, KeyRefusal> {
     match pem {
         Pem::Inline(text) => Ok(text.clone()),
         Pem::File(path) => read_text(path).map_err(|why| {
@@ -136,14 +136,14 @@ fn text(key: &str, pem: &Pem) -> Result<String, Refusal> {
 }
 
 /// Refuses what a PEM text holds, and names its file, never its content.
-fn refuse_pem(key: &str, pem: &Pem, why: &str) -> Refusal {
+fn refuse_pem(key: &str, pem: &Pem, why: &str) -> KeyRefusal {
     match pem {
         Pem::Inline(_) => refuse(key, format!("the text {why}")),
         Pem::File(path) => refuse(&format!("{key}_file"), format!("{} {why}", path.display())),
     }
 }
 
-fn certificates(key: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Refusal> {
+fn certificates(key: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, KeyRefusal> {
     let text = text(key, pem)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     match certificates {
@@ -153,7 +153,7 @@ fn certificates(key: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Re
     }
 }
 
-fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, Refusal> {
+fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, KeyRefusal> {
     let text = text("key", pem)?;
     PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|_error| {
         refuse_pem(
@@ -165,7 +165,7 @@ fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, Refusal> {
 }
 
 /// Reads the certificate authorities of clients.
-fn authorities(pem: &Pem) -> Result<RootCertStore, Refusal> {
+fn authorities(pem: &Pem) -> Result<RootCertStore, KeyRefusal> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates("client_ca", pem)? {
         let added = roots.add(certificate);

@@ -82,7 +82,7 @@ struct Token {
 
 /// Whose token a client showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct TokenMatch {
     pub(super) scope: Scope,
     /// The file's name without its directory.
     pub(super) name: String,
@@ -95,13 +95,13 @@ pub(super) struct Tokens {
     /// Keys the digests, so that the time of a comparison says nothing about a token.
     key: hmac::Key,
     disk: BlockingPool,
-    in_force: RwLock<Arc<InForce>>,
+    in_force: RwLock<Arc<TokensInForce>>,
     /// Held while the files are read, so that a crowd reads them once.
     reading: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
-struct InForce {
+struct TokensInForce {
     tokens: Vec<Token>,
     read_at: Instant,
     /// The last problem, so that the log has it once.
@@ -117,7 +117,7 @@ impl Tokens {
         let key = random_key().map_err(|_none| NoAnswer::Failed)?;
         let disk = BlockingPool::new(2);
         let tokens = read(&disk, &files, &key).await?;
-        let in_force = InForce {
+        let in_force = TokensInForce {
             tokens,
             read_at: Instant::now(),
             problem: None,
@@ -137,7 +137,7 @@ impl Tokens {
     }
 
     /// Returns whose token this is; `None` if it is in no file.
-    pub(super) async fn find(&self, token: &[u8]) -> Option<Found> {
+    pub(super) async fn find(&self, token: &[u8]) -> Option<TokenMatch> {
         if self.files.is_empty() || token.len() > TOKEN_MAX_BYTES {
             return None;
         }
@@ -149,13 +149,13 @@ impl Tokens {
         self.look_up(token)
     }
 
-    fn look_up(&self, token: &[u8]) -> Option<Found> {
+    fn look_up(&self, token: &[u8]) -> Option<TokenMatch> {
         let in_force = Arc::clone(&self.in_force.read());
         // Compares with each, so that the time does not tell the place of the one that fits.
         let fits = |it: &&Token| hmac::verify(&self.key, token, it.digest.as_ref()).is_ok();
         let fitting: Vec<&Token> = in_force.tokens.iter().filter(fits).collect();
         let found = fitting.first()?;
-        Some(Found {
+        Some(TokenMatch {
             scope: found.scope,
             name: name(&found.file),
         })
@@ -187,7 +187,7 @@ impl Tokens {
                 (before.tokens.clone(), Some(problem))
             }
         };
-        *self.in_force.write() = Arc::new(InForce {
+        *self.in_force.write() = Arc::new(TokensInForce {
             tokens,
             read_at: Instant::now(),
             problem,
@@ -316,9 +316,9 @@ mod tests {
         tokio::time::resume();
     }
 
-    fn found(scope: Scope, name: &str) -> Found {
+    fn found(scope: Scope, name: &str) -> TokenMatch {
         let name = name.to_owned();
-        Found { scope, name }
+        TokenMatch { scope, name }
     }
 
     #[tokio::test]

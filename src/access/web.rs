@@ -34,7 +34,7 @@ pub enum Error {
 
 /// What basic authentication says of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum BasicAuth {
+pub(super) enum BasicAuthResult {
     User(String),
     Wrong,
     Busy,
@@ -123,9 +123,9 @@ impl Web {
         passwords: &Passwords,
         peer: &Peer,
         encoded: &str,
-    ) -> BasicAuth {
+    ) -> BasicAuthResult {
         let Some((user, password)) = decode(encoded) else {
-            return BasicAuth::Wrong;
+            return BasicAuthResult::Wrong;
         };
         let in_force = self.watch.in_force();
         let users = &in_force.web.users;
@@ -133,9 +133,9 @@ impl Web {
             .check(users, peer.client(), &user, &password)
             .await;
         match verdict {
-            PasswordVerdict::Right => BasicAuth::User(user),
-            PasswordVerdict::Wrong => BasicAuth::Wrong,
-            PasswordVerdict::Busy => BasicAuth::Busy,
+            PasswordVerdict::Right => BasicAuthResult::User(user),
+            PasswordVerdict::Wrong => BasicAuthResult::Wrong,
+            PasswordVerdict::Busy => BasicAuthResult::Busy,
         }
     }
 }

@@ -137,27 +137,27 @@ pub enum Error {
         /// The web configuration file.
         path: PathBuf,
         /// The key and the reason.
-        refusal: Refusal,
+        refusal: KeyRefusal,
     },
 }
 
 /// Why a key is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct KeyRefusal {
     /// The key with the keys above it, for example `tls_server_config.key_file`; empty for the whole file.
     pub key: String,
     /// The reason; never holds a secret.
     pub why: String,
 }
 
-impl Refusal {
+impl KeyRefusal {
     pub(super) fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
         let (key, why) = (key.into(), why.into());
         Self { key, why }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for KeyRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.key.is_empty() {
             return f.write_str(&self.why);

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::tls::{HttpVersions, Tls};
-use super::web_config::{Error, Refusal, WebConfig};
+use super::web_config::{Error, KeyRefusal, WebConfig};
 use crate::system::blocking::BlockingPool;
 
 /// How often the files are looked at.
@@ -24,15 +24,15 @@ const LOOK_MAX: Duration = Duration::from_secs(10);
 
 /// A web configuration with its certificates.
 #[derive(Clone, Debug)]
-pub struct InForce {
+pub struct WebConfigInForce {
     /// What the file says.
     pub web: WebConfig,
     /// TLS, if the file asks for it.
     pub tls: Option<Tls>,
 }
 
-impl InForce {
-    fn load(web: WebConfig) -> Result<Self, Refusal> {
+impl WebConfigInForce {
+    fn load(web: WebConfig) -> Result<Self, KeyRefusal> {
         let http = if web.http2 {
             HttpVersions::Http1And2
         } else {
@@ -78,20 +78,20 @@ impl SeenFile {
 /// Watches one web configuration file and the files that it names. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct WebConfigWatch {
-    shared: Arc<Watched>,
+    shared: Arc<WatchInner>,
     disk: BlockingPool,
 }
 
 #[derive(Debug)]
-struct Watched {
+struct WatchInner {
     path: PathBuf,
-    in_force: watch::Sender<Arc<InForce>>,
-    looks: Mutex<Looks>,
+    in_force: watch::Sender<Arc<WebConfigInForce>>,
+    looks: Mutex<SeenFiles>,
     is_hanging: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Looks {
+struct SeenFiles {
     seen: Vec<SeenFile>,
     /// The last reading failed just after a change, which may not have been complete: one more follows.
     is_doubtful: bool,
@@ -107,14 +107,14 @@ impl WebConfigWatch {
         let mut seen = vec![SeenFile::look(path)];
         let web = WebConfig::load(path)?;
         seen.extend(web.files().map(SeenFile::look));
-        let in_force = InForce::load(web).map_err(|refusal| Error::Key {
+        let in_force = WebConfigInForce::load(web).map_err(|refusal| Error::Key {
             path: path.to_owned(),
             refusal,
         })?;
-        let shared = Arc::new(Watched {
+        let shared = Arc::new(WatchInner {
             path: path.to_owned(),
             in_force: watch::Sender::new(Arc::new(in_force)),
-            looks: Mutex::new(Looks {
+            looks: Mutex::new(SeenFiles {
                 seen,
                 is_doubtful: false,
             }),
@@ -125,7 +125,7 @@ impl WebConfigWatch {
     }
 
     /// Returns what is in force now.
-    pub fn in_force(&self) -> Arc<InForce> {
+    pub fn in_force(&self) -> Arc<WebConfigInForce> {
         Arc::clone(&self.shared.in_force.borrow())
     }
 
@@ -160,7 +160,7 @@ impl WebConfigWatch {
     }
 }
 
-impl Watched {
+impl WatchInner {
     /// Reads everything again if a file changed; says whether something new is in force.
     fn look(&self) -> Result<bool, Error> {
         let (has_changed, is_doubtful) = {
@@ -203,7 +203,7 @@ impl Watched {
             None => Ok(web),
             Some((key, _)) => Err(Error::Key {
                 path: self.path.clone(),
-                refusal: Refusal::new(
+                refusal: KeyRefusal::new(
                     key,
                     "is gone, and would open the service: POST /-/reload or a restart puts that in force",
                 ),
@@ -221,11 +221,11 @@ impl Watched {
             Err(error) => (before, Err(error)),
         };
         seen.extend(web.files().map(SeenFile::look));
-        *self.looks.lock() = Looks {
+        *self.looks.lock() = SeenFiles {
             seen,
             is_doubtful: false,
         };
-        let in_force = InForce::load(web).map_err(|refusal| Error::Key {
+        let in_force = WebConfigInForce::load(web).map_err(|refusal| Error::Key {
             path: self.path.clone(),
             refusal,
         });

@@ -14,9 +14,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::command::args::whole;
 use crate::app;
-use crate::cli::service::{Question, RemoteArgs, Silence, Site};
+use crate::cli::service::{RemoteArgs, ServiceQuery, Silence, Site};
 use crate::config::{Overrides, Thresholds};
-use crate::health::{Facts, Finding, Runtime, Verdict};
+use crate::health::{HealthFacts, HealthFinding, HealthReport, RuntimeHealth};
 use crate::model::setting::parse_duration;
 use crate::system::blocking::BlockingPool;
 
@@ -36,16 +36,16 @@ pub struct CheckArgs {
     #[arg(long, value_name = "DURATION", value_parser = time_limit, default_value = TIMEOUT)]
     pub timeout: Duration,
     /// line: one line of at most 80 characters; json: one object with every finding
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::Line, hide_possible_values = true)]
-    pub output: Form,
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = CheckFormat::Line, hide_possible_values = true)]
+    pub output: CheckFormat,
     /// Thresholds, instead of those of the configuration.
     #[command(flatten)]
-    pub marks: Marks,
+    pub marks: CheckThresholds,
 }
 
 /// Flags that replace a threshold of the configuration; 0 switches it off.
 #[derive(Args, Clone, Copy, Debug, PartialEq)]
-pub struct Marks {
+pub struct CheckThresholds {
     /// Exited containers that are a problem; 0 is off [default: `thresholds.exited_containers`]
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = whole(0_u32..=1_000_000_000), allow_negative_numbers = true)]
     exited_containers: Option<u32>,
@@ -60,7 +60,7 @@ pub struct Marks {
     image_fs_used_percent: Option<f64>,
 }
 
-impl Marks {
+impl CheckThresholds {
     /// Returns the thresholds of the configuration with these in their place. Whether `thresholds.enabled` is set does
     /// not matter.
     fn over(self, config: &Thresholds) -> Thresholds {
@@ -80,7 +80,7 @@ impl Marks {
 
 /// How the result is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Form {
+pub enum CheckFormat {
     /// One line of plain ASCII.
     Line,
     /// One JSON object.
@@ -124,7 +124,7 @@ fn number(text: &str, most: f64) -> Result<f64, String> {
 
 /// Where the configuration comes from.
 #[derive(Debug)]
-pub struct Origin {
+pub struct ConfigOrigin {
     /// `--config.file`.
     pub file: Option<PathBuf>,
     /// Values that flags set.
@@ -136,7 +136,7 @@ pub struct Origin {
 }
 
 /// Runs the check and prints its result.
-pub async fn run(args: CheckArgs, origin: Origin) -> ExitCode {
+pub async fn run(args: CheckArgs, origin: ConfigOrigin) -> ExitCode {
     let deadline = Instant::now() + args.timeout;
     // What is asked gives up a little earlier, so that what is known by then is reported.
     let answers_by = Instant::now() + args.timeout.mul_f64(0.9);
@@ -144,12 +144,12 @@ pub async fn run(args: CheckArgs, origin: Origin) -> ExitCode {
         Ok(verdict) => verdict,
         Err(_elapsed) => {
             let limit = humantime::format_duration(args.timeout);
-            Verdict::unknown(format!("no answer within {limit}"))
+            HealthReport::unknown(format!("no answer within {limit}"))
         }
     };
     let mut text = match args.output {
-        Form::Line => verdict.line(),
-        Form::Json => verdict.json(),
+        CheckFormat::Line => verdict.line(),
+        CheckFormat::Json => verdict.json(),
     };
     text.push('\n');
     let print = move || {
@@ -161,19 +161,19 @@ pub async fn run(args: CheckArgs, origin: Origin) -> ExitCode {
     ExitCode::from(verdict.exit_code())
 }
 
-async fn inspect(args: &CheckArgs, origin: Origin, by: Instant) -> Verdict {
+async fn inspect(args: &CheckArgs, origin: ConfigOrigin, by: Instant) -> HealthReport {
     let config = match app::set_up(origin.file, origin.overrides).await {
         Ok((config, _reload)) => config,
         Err(error) => {
             tracing::error!(%error, "the configuration is refused");
-            return Verdict::unknown("configuration refused; crisweep config FILE says why");
+            return HealthReport::unknown("configuration refused; crisweep config FILE says why");
         }
     };
     let remote = match origin.remote.remote().await {
         Ok(remote) => remote,
         Err(error) => {
             tracing::error!(%error, "the service cannot be asked");
-            return Verdict::unknown("--service.url, its token or CA cannot be used");
+            return HealthReport::unknown("--service.url, its token or CA cannot be used");
         }
     };
     let site = Site {
@@ -181,7 +181,7 @@ async fn inspect(args: &CheckArgs, origin: Origin, by: Instant) -> Verdict {
         endpoint: origin.endpoint,
         remote,
     };
-    let question = Question::new(&site, args.timeout, by).await;
+    let question = ServiceQuery::new(&site, args.timeout, by).await;
     if args.own {
         return question.probes().await;
     }
@@ -190,8 +190,8 @@ async fn inspect(args: &CheckArgs, origin: Origin, by: Instant) -> Verdict {
         Ok(facts) => facts.judge(&marks, "service"),
         Err(silence) => match &site.remote {
             Some(remote) => {
-                let finding = Finding::unknown(silence.of_named(remote.has_credential));
-                Verdict::of(Some(finding), "", Some("service"))
+                let finding = HealthFinding::unknown(silence.of_named(remote.has_credential));
+                HealthReport::of(Some(finding), "", Some("service"))
             }
             None => Box::pin(without_service(site, &marks, by, silence)).await,
         },
@@ -212,7 +212,12 @@ pub(super) fn judged(
 }
 
 /// Asks the runtime, because the service does not answer.
-async fn without_service(site: Site, marks: &Thresholds, by: Instant, silence: Silence) -> Verdict {
+async fn without_service(
+    site: Site,
+    marks: &Thresholds,
+    by: Instant,
+    silence: Silence,
+) -> HealthReport {
     let mut asked = silence.runtime_asked();
     let mut facts = match Box::pin(node::facts(site.config, site.endpoint, by)).await {
         Ok(facts) => facts,
@@ -226,9 +231,9 @@ async fn without_service(site: Site, marks: &Thresholds, by: Instant, silence: S
                 "the runtime cannot be asked; crisweep status says more"
             );
             asked = asked.trim_start_matches("runtime; ");
-            Facts {
-                runtime: Runtime::Missing,
-                ..Facts::default()
+            HealthFacts {
+                runtime: RuntimeHealth::Missing,
+                ..HealthFacts::default()
             }
         }
     };

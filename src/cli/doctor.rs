@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::Output;
 use super::command::looked;
 use super::output::{note, print, print_json};
-use super::service::{Question, Site};
+use super::service::{ServiceQuery, Site};
 use crate::doctor::{Doctor, NODE_UNREAD, diagnose};
-use text::Window;
+use text::TerminalSize;
 
 /// How long the service may take: a look at the node takes up to 8 s, what else is read 3 s more.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -46,7 +46,7 @@ Examples:
 /// # Errors
 /// If the node cannot be looked at.
 pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
-    let report = match Question::once(&site, PATIENCE, "/api/v1/doctor").await? {
+    let report = match ServiceQuery::once(&site, PATIENCE, "/api/v1/doctor").await? {
         Ok(report) => report,
         Err(why) => {
             note(&format!("{why}: this command looks for itself"));
@@ -58,7 +58,7 @@ pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
     let is_read = ids.all(|id| id.is_none_or(|id| id != NODE_UNREAD));
     match args.output {
         Output::Json => print_json(&report)?,
-        Output::Table => print(&text::of(report, Window::of_terminal())?)?,
+        Output::Table => print(&text::of(report, TerminalSize::of_terminal())?)?,
     }
     Ok(is_read)
 }

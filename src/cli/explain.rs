@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Output;
 use super::command::looked;
 use super::output::{note, print, print_json};
-use super::service::{Question, Site};
+use super::service::{ServiceQuery, Site};
 use crate::gc;
 use crate::gc::explain::Explainer;
 use crate::model::{Targets, escape};
@@ -57,7 +57,7 @@ Examples:
 /// If nothing or too much has this id, or the node cannot be looked at.
 pub async fn run(site: Site, args: ExplainArgs) -> anyhow::Result<bool> {
     let path = format!("/api/v1/explain/{}", escape::url(&args.id));
-    let value = match Question::once(&site, PATIENCE, &path).await? {
+    let value = match ServiceQuery::once(&site, PATIENCE, &path).await? {
         Ok(value) => value,
         Err(why) => {
             note(&format!("{why}: this command looks for itself"));

@@ -15,7 +15,7 @@ use super::command::args::whole;
 use super::command::text::{outcome_ink, pass_ink, pass_text, table};
 use super::output::{note, print_json, print_on};
 use super::screen::{Ink, Screen, Wide};
-use super::service::{Question, Site};
+use super::service::{ServiceQuery, Site};
 use crate::config::Config;
 use crate::model::{Pass, TargetReport, escape, short_duration};
 use crate::state::{self, PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter, RemovalRecord};
@@ -70,7 +70,7 @@ Examples:
 
 /// What is shown.
 #[derive(Debug)]
-struct Answer {
+struct ShownPasses {
     passes: Vec<Pass>,
     /// Of the one pass that was asked for.
     removals: Vec<RemovalRecord>,
@@ -123,7 +123,7 @@ fn row_ink(line: &str) -> Option<Ink> {
 }
 
 /// Asks the service; the inner error says why it told nothing.
-async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<Answer, String>> {
+async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<ShownPasses, String>> {
     #[derive(Deserialize)]
     struct Passes {
         passes: Vec<Pass>,
@@ -132,7 +132,7 @@ async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<Answer, 
     struct Removals {
         removals: Vec<RemovalRecord>,
     }
-    let question = Question::within(site, SERVICE_PATIENCE)
+    let question = ServiceQuery::within(site, SERVICE_PATIENCE)
         .await
         .up_to(ANSWER_MAX_BYTES);
     let Some(id) = &args.id else {
@@ -146,7 +146,7 @@ async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<Answer, 
         let answer = question.ask(&path).await?;
         return Ok(answer.map(|Passes { mut passes }| {
             passes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-            Answer {
+            ShownPasses {
                 passes,
                 removals: Vec::new(),
             }
@@ -159,17 +159,17 @@ async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<Answer, 
     };
     let path = format!("/api/v1/removals?pass={id}&limit={limit}");
     let removals = question.ask(&path).await?;
-    Ok(removals.map(|Removals { removals }| Answer {
+    Ok(removals.map(|Removals { removals }| ShownPasses {
         passes: vec![pass],
         removals,
     }))
 }
 
-async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<Answer> {
+async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<ShownPasses> {
     let dir = config.state.dir.clone();
     let dir = dir.context("nothing is kept (state.dir: null)")?;
     let args = args.clone();
-    let read = move || -> anyhow::Result<Answer> {
+    let read = move || -> anyhow::Result<ShownPasses> {
         let passes = PassFilter {
             id: args.id.clone(),
             limit: args.limit.unwrap_or(PASSES),
@@ -178,7 +178,7 @@ async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<Answer> {
         let passes = state::read_passes(&dir, &passes)?.rows;
         let Some(id) = args.id else {
             let removals = Vec::new();
-            return Ok(Answer { passes, removals });
+            return Ok(ShownPasses { passes, removals });
         };
         if passes.is_empty() {
             anyhow::bail!("no pass \"{}\" is in the database", escape::line(&id));
@@ -189,7 +189,7 @@ async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<Answer> {
             ..RemovalFilter::default()
         };
         let removals = state::read_removals(&dir, &removals)?.rows;
-        Ok(Answer { passes, removals })
+        Ok(ShownPasses { passes, removals })
     };
     let read = BlockingPool::new(1).run(DISK_PATIENCE, read).await;
     read.context("the disk of state.dir")?

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::config::{Config, Overrides};
 use crate::model::escape;
-use crate::state::Owner;
+use crate::state::FileOwner;
 use crate::system::blocking::{self, BlockingPool};
 use crate::{app, config, http, state, telemetry};
 
@@ -64,7 +64,7 @@ async fn run_command(cli: Cli) -> ExitCode {
         overrides
             .log_level
             .get_or_insert_with(|| "error".to_owned());
-        let origin = check::Origin {
+        let origin = check::ConfigOrigin {
             file: cli.global.config_file,
             overrides,
             endpoint: cli.global.runtime_endpoint,
@@ -238,7 +238,7 @@ async fn serve(config: Config, flag: Option<String>, reload: http::Reload) -> an
 }
 
 /// Returns the crisweep that holds the state directory, if there is one and the disk answers.
-async fn held(config: &Config) -> Option<state::Held> {
+async fn held(config: &Config) -> Option<state::LockHeld> {
     let dir = config.state.dir.clone()?;
     let disk = BlockingPool::new(1);
     let held = disk.run(HELD_TIMEOUT, move || state::held(&dir)).await;
@@ -306,7 +306,7 @@ fn printed(done: anyhow::Result<()>) -> ExitCode {
 }
 
 fn prepare_state(args: &PrepareStateArgs) -> ExitCode {
-    let Owner { uid, gid } = args.owner;
+    let FileOwner { uid, gid } = args.owner;
     let dir = args.dir.display();
     match state::give(&args.dir, args.owner) {
         Ok(files) => {

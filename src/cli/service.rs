@@ -60,18 +60,18 @@ pub(super) enum Silence {
 
 /// Why the service told nothing, and in words what to do about it.
 #[derive(Clone, Debug)]
-pub(super) struct Failure {
+pub(super) struct ServiceFailure {
     pub(super) silence: Silence,
     pub(super) words: String,
 }
 
 /// A service that said that it is healthy.
-pub(super) struct Found<'a> {
+pub(super) struct HealthyService<'a> {
     way: &'a Way,
     client: Client,
 }
 
-impl Found<'_> {
+impl HealthyService<'_> {
     /// Returns a request to a path of it.
     pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.client.request(method, self.way.url(path))
@@ -110,7 +110,7 @@ impl Found<'_> {
 }
 
 /// Questions to the service, within a time.
-pub(super) struct Question {
+pub(super) struct ServiceQuery {
     ways: Vec<Way>,
     is_remote: bool,
     /// Whether it was said that the service answers.
@@ -121,7 +121,7 @@ pub(super) struct Question {
     answer_max_bytes: usize,
 }
 
-impl Question {
+impl ServiceQuery {
     /// Asks for one path of the service within the limit, unless the site names a runtime. The inner error says why the
     /// command works by itself.
     ///
@@ -229,21 +229,21 @@ impl Question {
     /// Asks a service for a path; returns its answer, whatever the status.
     pub(super) async fn get(
         &self,
-        found: &Found<'_>,
+        found: &HealthyService<'_>,
         path: &str,
-    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+    ) -> Result<(StatusCode, Vec<u8>), ServiceFailure> {
         let request = found.request(Method::GET, path);
         answer(request, found.way, self.by, self.answer_max_bytes).await
     }
 
     /// Finds the first address where a healthy service answers.
-    pub(super) async fn reach(&self) -> Result<Found<'_>, Failure> {
-        let mut failed: Option<Failure> = None;
+    pub(super) async fn reach(&self) -> Result<HealthyService<'_>, ServiceFailure> {
+        let mut failed: Option<ServiceFailure> = None;
         for way in &self.ways {
             let Ok(client) = way.client() else {
                 continue;
             };
-            let found = Found { way, client };
+            let found = HealthyService { way, client };
             let by = self.by.min(Instant::now() + self.patience);
             let request = found.request(Method::GET, "/-/healthy");
             let silent = match answer(request, way, by, self.answer_max_bytes).await {
@@ -253,14 +253,14 @@ impl Question {
                     if says_so {
                         return Err(failure(Silence::Hangs, None, way));
                     }
-                    failed = Some(Failure {
+                    failed = Some(ServiceFailure {
                         silence: Silence::Refuses,
                         words: found.refusal(StatusCode::SERVICE_UNAVAILABLE, &body),
                     });
                     continue;
                 }
                 Ok((status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), body)) => {
-                    failed = Some(Failure {
+                    failed = Some(ServiceFailure {
                         silence: Silence::Refuses,
                         words: found.refusal(status, &body),
                     });
@@ -288,8 +288,8 @@ fn builder() -> ClientBuilder {
         .user_agent(USER_AGENT)
 }
 
-fn no_way() -> Failure {
-    Failure {
+fn no_way() -> ServiceFailure {
+    ServiceFailure {
         silence: Silence::Down,
         words:
             "no service answers: web.listen of this configuration names no address of this machine"
@@ -298,7 +298,7 @@ fn no_way() -> Failure {
 }
 
 /// Says why the service told nothing, and what caused that.
-fn failure(silence: Silence, cause: Option<String>, way: &Way) -> Failure {
+fn failure(silence: Silence, cause: Option<String>, way: &Way) -> ServiceFailure {
     let key = match way {
         Way::Remote(_) => "--service.url",
         Way::Unix(_) | Way::Tcp { .. } => "web.listen",
@@ -312,7 +312,7 @@ fn failure(silence: Silence, cause: Option<String>, way: &Way) -> Failure {
         Silence::Refuses => format!("the service at {way} refuses{cause}"),
         Silence::Foreign => format!("what answers at {way} ({key}) is no crisweep{cause}"),
     };
-    Failure { silence, words }
+    ServiceFailure { silence, words }
 }
 
 /// Sends a request and reads its answer, at most `max` bytes, until `by`.
@@ -321,7 +321,7 @@ async fn answer(
     way: &Way,
     by: Instant,
     max: usize,
-) -> Result<(StatusCode, Vec<u8>), Failure> {
+) -> Result<(StatusCode, Vec<u8>), ServiceFailure> {
     let answer = async {
         let mut response = request.send().await?;
         let mut body = Vec::new();

@@ -14,7 +14,7 @@ use super::check;
 use super::command::looked;
 use super::output::{note, print_json, print_on};
 use super::screen::Screen;
-use super::service::{NOT_UNDERSTOOD, Question, Site};
+use super::service::{NOT_UNDERSTOOD, ServiceQuery, Site};
 use crate::http;
 
 /// How long the service may take: a look at the node takes it up to 3 s.
@@ -49,7 +49,7 @@ Examples:
 /// # Errors
 /// If the node cannot be looked at, or the named service does not answer.
 pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<bool> {
-    let (status, by) = match Question::once(&site, PATIENCE, "/api/v1/status").await? {
+    let (status, by) = match ServiceQuery::once(&site, PATIENCE, "/api/v1/status").await? {
         Ok(status) => (status, "service"),
         Err(why) => {
             note(&format!(
@@ -75,7 +75,7 @@ async fn own(site: &Site) -> anyhow::Result<Value> {
     let endpoint = runner.observer.client().endpoint().display().to_string();
     let snapshot = look.snapshot(runner.next_attempts(look.taken_at));
     let judged = snapshot.ok();
-    let judged = judged.map(|snapshot| http::Judged::of(&snapshot, &config.policy));
+    let judged = judged.map(|snapshot| http::PlanStatus::of(&snapshot, &config.policy));
     let mut status = json!({
         "node": config.node.name,
         "version": env!("CARGO_PKG_VERSION"),

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use ::config::{ConfigError, File, FileFormat, Source};
 
-use super::value::Value;
+use super::value::ConfigValue;
 use super::{Error, yaml_bounds};
 
 /// The largest file that is read.
 pub(super) const FILE_MAX: u64 = 1 << 20;
 
 /// Reads a file by its ending; an empty file is an empty table.
-pub(super) fn read(path: &Path) -> Result<Vec<(String, Value)>, Error> {
+pub(super) fn read(path: &Path) -> Result<Vec<(String, ConfigValue)>, Error> {
     let ending = path
         .extension()
         .and_then(|ending| ending.to_str())

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::value::{Refusal, Step, Value};
-use super::{Alertmanager, Config, Error, Problem};
+use super::value::{ConfigValue, Step, ValueRefusal};
+use super::{Alertmanager, Config, ConfigProblem, Error};
 use crate::outgoing;
 
 /// Prefix of every variable.
@@ -26,12 +26,12 @@ const GONE: [(&str, &str); 2] = [
 
 /// The layers merged so far.
 pub(super) struct Layers {
-    pub(super) tree: Value,
+    pub(super) tree: ConfigValue,
     /// The keys in reading order.
     known: Vec<String>,
     /// What set a key, if not the file.
     set_by: BTreeMap<String, String>,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ConfigProblem>,
     /// Variables that look like ours and have no effect.
     pub(super) strange: Vec<String>,
 }
@@ -52,11 +52,11 @@ impl Layers {
     }
 
     /// Adds the keys of a file.
-    pub(super) fn file(&mut self, file: Vec<(String, Value)>) {
+    pub(super) fn file(&mut self, file: Vec<(String, ConfigValue)>) {
         self.section(file, "");
     }
 
-    fn section(&mut self, parts: Vec<(String, Value)>, above: &str) {
+    fn section(&mut self, parts: Vec<(String, ConfigValue)>, above: &str) {
         for (name, value) in parts {
             let key = format!("{above}{name}");
             // A name with a dot is not a key, whatever path it spells.
@@ -68,12 +68,12 @@ impl Layers {
                     let key = if key.is_empty() { "\"\"" } else { &key };
                     self.problem(key, text);
                 }
-                (Some(Value::Table(_)), Value::Table(parts)) => {
+                (Some(ConfigValue::Table(_)), ConfigValue::Table(parts)) => {
                     self.section(parts, &format!("{key}."));
                 }
                 // A section whose keys are all commented out.
-                (Some(Value::Table(_)), Value::Null) => {}
-                (Some(Value::Table(_)), value) => {
+                (Some(ConfigValue::Table(_)), ConfigValue::Null) => {}
+                (Some(ConfigValue::Table(_)), value) => {
                     let text = format!("is {value}, but must be a section with keys of its own");
                     self.problem(&key, text);
                 }
@@ -95,7 +95,7 @@ impl Layers {
             };
             let key = key.to_lowercase().replace("__", ".");
             match self.tree.at(&key) {
-                Some(Value::Table(_)) => {
+                Some(ConfigValue::Table(_)) => {
                     self.problem(&name, "is a section, not a key; set its keys one by one");
                 }
                 Some(_) => self.set_text(&key, text, &name),
@@ -113,16 +113,16 @@ impl Layers {
             // An empty variable means `null` here.
             let is_none = key == "state.dir" && text.is_empty();
             let value = if is_none {
-                Value::Null
+                ConfigValue::Null
             } else {
-                Value::from_text(text, default)
+                ConfigValue::from_text(text, default)
             };
             self.set(key, value, format!(" (set by {by})"));
         }
     }
 
     /// Adds a value.
-    pub(super) fn set(&mut self, key: &str, value: Value, by: String) {
+    pub(super) fn set(&mut self, key: &str, value: ConfigValue, by: String) {
         if let Some(place) = self.tree.at_mut(key) {
             *place = value;
             self.set_by.insert(key.to_owned(), by);
@@ -131,7 +131,7 @@ impl Layers {
 
     /// Notes a problem.
     pub(super) fn problem(&mut self, key: &str, text: impl Into<String>) {
-        self.problems.push(Problem {
+        self.problems.push(ConfigProblem {
             key: key.to_owned(),
             text: text.into(),
         });
@@ -142,7 +142,10 @@ impl Layers {
     ///
     /// # Errors
     /// All problems.
-    pub(super) fn read(mut self, complete: impl Fn(&mut Config)) -> Result<(Config, Value), Error> {
+    pub(super) fn read(
+        mut self,
+        complete: impl Fn(&mut Config),
+    ) -> Result<(Config, ConfigValue), Error> {
         let config = loop {
             match serde_path_to_error::deserialize(&self.tree) {
                 Ok(config) => break Some(config),
@@ -175,9 +178,9 @@ impl Layers {
 
     /// Removes a refused value from the tree and notes the reason. If it is already removed, the value that
     /// lacks it is removed without a second error. Returns whether anything was removed.
-    fn refuse(&mut self, refused: &serde_path_to_error::Error<Refusal>) -> bool {
+    fn refuse(&mut self, refused: &serde_path_to_error::Error<ValueRefusal>) -> bool {
         let mut steps = self.tree.steps(refused.path());
-        if let Refusal::Lacks(name) = refused.inner() {
+        if let ValueRefusal::Lacks(name) = refused.inner() {
             steps.push(Step::Key((*name).to_owned()));
         }
         let key = path(&steps);
@@ -187,9 +190,9 @@ impl Layers {
             let part = part(&mut self.tree, &steps);
             let shown = part.map_or("null".to_owned(), |part| part.to_string());
             let text = match refused.inner() {
-                Refusal::MustBe(what) => format!("is {shown}, but must be {what}"),
-                Refusal::Lacks(_) => format!("is {shown}, but must be set"),
-                Refusal::Unknown(known) => {
+                ValueRefusal::MustBe(what) => format!("is {shown}, but must be {what}"),
+                ValueRefusal::Lacks(_) => format!("is {shown}, but must be set"),
+                ValueRefusal::Unknown(known) => {
                     format!("is not a known key; known are {}", known.join(", "))
                 }
             };
@@ -199,8 +202,8 @@ impl Layers {
         }
         while !steps.is_empty() {
             match part(&mut self.tree, &steps) {
-                Some(part) if *part != Value::Refused => {
-                    *part = Value::Refused;
+                Some(part) if *part != ConfigValue::Refused => {
+                    *part = ConfigValue::Refused;
                     return true;
                 }
                 Some(_) | None => drop(steps.pop()),
@@ -268,11 +271,13 @@ impl Layers {
 }
 
 /// Collects the dotted keys of a tree.
-pub(super) fn keys(tree: &Value, above: &str, found: &mut Vec<String>) {
-    let Value::Table(parts) = tree else { return };
+pub(super) fn keys(tree: &ConfigValue, above: &str, found: &mut Vec<String>) {
+    let ConfigValue::Table(parts) = tree else {
+        return;
+    };
     for (name, value) in parts {
         let key = format!("{above}{name}");
-        if let Value::Table(_) = value {
+        if let ConfigValue::Table(_) = value {
             keys(value, &format!("{key}."), found);
         } else {
             found.push(key);
@@ -280,7 +285,7 @@ pub(super) fn keys(tree: &Value, above: &str, found: &mut Vec<String>) {
     }
 }
 
-fn part<'a>(tree: &'a mut Value, steps: &[Step]) -> Option<&'a mut Value> {
+fn part<'a>(tree: &'a mut ConfigValue, steps: &[Step]) -> Option<&'a mut ConfigValue> {
     steps.iter().try_fold(tree, |value, step| value.step(step))
 }
 

@@ -8,7 +8,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::setting::{
-    As, COUNT_MAX, Kind, List, Number, Off, One, Positive, Time, Whole, is_host_name, settings,
+    As, COUNT_MAX, ListOf, Number, Off, One, Positive, TextKind, Time, Whole, is_host_name,
+    settings,
 };
 use crate::model::{Target, Targets, labelled};
 use crate::outgoing::HttpClientConfig;
@@ -27,7 +28,7 @@ settings! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Node {
+pub struct NodeSection {
     /// This node's name. `null`: `NODE_NAME`, then the host's name.
     #[serde(
         serialize_with = "show_name",
@@ -42,7 +43,7 @@ fn show_name<S: Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
 
 pub(super) struct NodeName;
 
-impl Kind for NodeName {
+impl TextKind for NodeName {
     type Value = String;
     const MUST_BE: &str = "a node's name: up to 253 of a-z, 0-9, - and .";
 
@@ -148,7 +149,7 @@ settings! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a section with match and targets")]
-pub struct Route {
+pub struct AlertRoute {
     /// The labels that an alert must have, all of them; never empty.
     #[serde(rename = "match", deserialize_with = "labels")]
     pub matches: BTreeMap<String, String>,
@@ -191,7 +192,7 @@ settings! {
     pub struct Alertmanager {
         /// Alertmanagers to ask for active alerts about this node; crisweep treats the answers as a webhook's alerts. A
         /// user and password in the URL are sent as basic auth; better are the files of `http_client_config`.
-        #[serde(with = "As::<List<AlertmanagerUrl>>")]
+        #[serde(with = "As::<ListOf<AlertmanagerUrl>>")]
         pub poll: Vec<String> = Vec::new(),
         /// Time between two questions, give or take a tenth.
         #[serde(with = "As::<Positive>")]
@@ -219,7 +220,7 @@ impl Alertmanager {
 
 struct AlertmanagerUrl;
 
-impl Kind for AlertmanagerUrl {
+impl TextKind for AlertmanagerUrl {
     type Value = String;
     const MUST_BE: &str = "a URL such as http://alertmanager:9093, up to where /api begins";
 

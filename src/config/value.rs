@@ -11,15 +11,15 @@ use yaml_rust2::Yaml;
 
 /// A value of a file, a variable, a flag or a default.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum Value {
+pub(super) enum ConfigValue {
     #[default]
     Null,
     Bool(bool),
     Integer(i128),
     Float(f64),
     Text(String),
-    List(Vec<Value>),
-    Table(Vec<(String, Value)>),
+    List(Vec<ConfigValue>),
+    Table(Vec<(String, ConfigValue)>),
     /// It was refused, and is read as if absent.
     Refused,
 }
@@ -33,7 +33,7 @@ pub(super) enum Step {
 
 /// Why a part of a value was refused.
 #[derive(Clone, Debug)]
-pub(super) enum Refusal {
+pub(super) enum ValueRefusal {
     /// What the part must be.
     MustBe(String),
     /// Its key is unknown; these are known.
@@ -42,7 +42,7 @@ pub(super) enum Refusal {
     Lacks(&'static str),
 }
 
-impl Value {
+impl ConfigValue {
     /// Parses the text of a variable or flag as the type of `like`, the key's default. An unparsable text
     /// stays text, and the key's own check refuses it.
     pub(super) fn from_text(text: String, like: &Self) -> Self {
@@ -156,25 +156,25 @@ impl Value {
 }
 
 /// Reads a list: JSON where it looks like it, else separated by commas; empty text is no items.
-fn list(text: String) -> Value {
+fn list(text: String) -> ConfigValue {
     let trimmed = text.trim();
     if trimmed.starts_with('[') {
         let parsed = serde_json::from_str::<::config::Value>(trimmed);
-        return parsed.map_or(Value::Text(text), Value::from);
+        return parsed.map_or(ConfigValue::Text(text), ConfigValue::from);
     }
     if trimmed.is_empty() {
-        return Value::List(Vec::new());
+        return ConfigValue::List(Vec::new());
     }
     let items = trimmed
         .split(',')
-        .map(|item| Value::Text(item.trim().to_owned()));
-    Value::List(items.collect())
+        .map(|item| ConfigValue::Text(item.trim().to_owned()));
+    ConfigValue::List(items.collect())
 }
 
 /// The most characters of a text that a message repeats.
 const SHOWN_MAX: usize = 80;
 
-impl fmt::Display for Value {
+impl fmt::Display for ConfigValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null | Self::Refused => f.write_str("null"),
@@ -194,7 +194,7 @@ impl fmt::Display for Value {
     }
 }
 
-impl From<::config::Value> for Value {
+impl From<::config::Value> for ConfigValue {
     fn from(value: ::config::Value) -> Self {
         match value.kind {
             ValueKind::Nil => Self::Null,
@@ -215,7 +215,7 @@ impl From<::config::Value> for Value {
     }
 }
 
-impl<'de> IntoDeserializer<'de, Refusal> for &'de Value {
+impl<'de> IntoDeserializer<'de, ValueRefusal> for &'de ConfigValue {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -223,30 +223,34 @@ impl<'de> IntoDeserializer<'de, Refusal> for &'de Value {
     }
 }
 
-impl<'de> Deserializer<'de> for &'de Value {
-    type Error = Refusal;
+impl<'de> Deserializer<'de> for &'de ConfigValue {
+    type Error = ValueRefusal;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueRefusal> {
         match self {
-            Value::Null | Value::Refused => visitor.visit_unit(),
-            Value::Bool(value) => visitor.visit_bool(*value),
+            ConfigValue::Null | ConfigValue::Refused => visitor.visit_unit(),
+            ConfigValue::Bool(value) => visitor.visit_bool(*value),
             // Past every bound that a key has, so the nearest number is refused just the same.
-            Value::Integer(value) => visitor.visit_i64(i64::try_from(*value).unwrap_or(i64::MAX)),
-            Value::Float(value) => visitor.visit_f64(*value),
-            Value::Text(text) => visitor.visit_str(text),
-            Value::List(items) => visitor.visit_seq(SeqDeserializer::new(
-                items.iter().filter(|item| **item != Value::Refused),
+            ConfigValue::Integer(value) => {
+                visitor.visit_i64(i64::try_from(*value).unwrap_or(i64::MAX))
+            }
+            ConfigValue::Float(value) => visitor.visit_f64(*value),
+            ConfigValue::Text(text) => visitor.visit_str(text),
+            ConfigValue::List(items) => visitor.visit_seq(SeqDeserializer::new(
+                items.iter().filter(|item| **item != ConfigValue::Refused),
             )),
-            Value::Table(parts) => {
-                let kept = parts.iter().filter(|(_, part)| *part != Value::Refused);
+            ConfigValue::Table(parts) => {
+                let kept = parts
+                    .iter()
+                    .filter(|(_, part)| *part != ConfigValue::Refused);
                 let kept = kept.map(|(name, part)| (name.as_str(), part));
                 visitor.visit_map(MapDeserializer::new(kept))
             }
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        if *self == Value::Null {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueRefusal> {
+        if *self == ConfigValue::Null {
             visitor.visit_none()
         } else {
             visitor.visit_some(self)
@@ -259,9 +263,9 @@ impl<'de> Deserializer<'de> for &'de Value {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
-        if let Value::List(_) = self {
-            return Err(Refusal::custom(&visitor as &dyn Expected));
+    ) -> Result<V::Value, ValueRefusal> {
+        if let ConfigValue::List(_) = self {
+            return Err(ValueRefusal::custom(&visitor as &dyn Expected));
         }
         self.deserialize_any(visitor)
     }
@@ -271,9 +275,9 @@ impl<'de> Deserializer<'de> for &'de Value {
         _: &'static str,
         words: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
-        let Value::Text(text) = self else {
-            return Err(Refusal::unknown_variant("", words));
+    ) -> Result<V::Value, ValueRefusal> {
+        let ConfigValue::Text(text) = self else {
+            return Err(ValueRefusal::unknown_variant("", words));
         };
         visitor.visit_enum(text.as_str().into_deserializer())
     }
@@ -284,7 +288,7 @@ impl<'de> Deserializer<'de> for &'de Value {
     }
 }
 
-impl Error for Refusal {
+impl Error for ValueRefusal {
     /// `what` is what the value must be.
     fn custom<T: fmt::Display>(what: T) -> Self {
         let what = what.to_string();
@@ -320,10 +324,10 @@ impl Error for Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ValueRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for ValueRefusal {}

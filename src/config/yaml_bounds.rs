@@ -32,14 +32,14 @@ pub(super) enum Refused {
 }
 
 /// A list or table that is not read to its end.
-struct Open {
+struct OpenCollection {
     anchor: usize,
     weight_before: usize,
-    part: Part,
+    part: YamlPosition,
 }
 
 /// Which part of a list or table comes next.
-enum Part {
+enum YamlPosition {
     /// The item with this index.
     Item(usize),
     /// A key; these are there.
@@ -48,7 +48,7 @@ enum Part {
     Value(BTreeSet<String>, String),
 }
 
-impl Part {
+impl YamlPosition {
     /// Takes a whole key, value or item; the text is that of a scalar. Returns whether it was a key that is already there.
     fn take(&mut self, text: &str) -> bool {
         let (next, is_twice) = match std::mem::replace(self, Self::Item(0)) {
@@ -65,21 +65,21 @@ impl Part {
 }
 
 /// Writes the path to the part that comes next: `alerts[1].match`.
-fn path(open: &[Open]) -> String {
+fn path(open: &[OpenCollection]) -> String {
     let mut path = String::new();
     for it in open {
         match &it.part {
-            Part::Item(index) => path.push_str(&format!("[{index}]")),
-            Part::Key(_) => {}
-            Part::Value(_, key) if path.is_empty() => path.push_str(key),
-            Part::Value(_, key) => path.push_str(&format!(".{key}")),
+            YamlPosition::Item(index) => path.push_str(&format!("[{index}]")),
+            YamlPosition::Key(_) => {}
+            YamlPosition::Value(_, key) if path.is_empty() => path.push_str(key),
+            YamlPosition::Value(_, key) => path.push_str(&format!(".{key}")),
         }
     }
     path
 }
 
-impl Open {
-    fn new(anchor: usize, weight_before: usize, part: Part) -> Self {
+impl OpenCollection {
+    fn new(anchor: usize, weight_before: usize, part: YamlPosition) -> Self {
         Self {
             anchor,
             weight_before,
@@ -89,7 +89,7 @@ impl Open {
 }
 
 /// Takes a list, table or alias. As a key the parser refuses it; here it only ends the key.
-fn take_unnamed(open: &mut [Open]) {
+fn take_unnamed(open: &mut [OpenCollection]) {
     if let Some(it) = open.last_mut() {
         let _is_twice = it.part.take("");
     }
@@ -107,7 +107,7 @@ pub(super) fn check(text: &str) -> Result<(), Refused> {
     let mut parser = Parser::new_from_str(text);
     // The weight below each anchor.
     let mut anchored = BTreeMap::new();
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenCollection> = Vec::new();
     let mut weight = 0_usize;
     while let Ok((event, marker)) = parser.next_token() {
         let line = marker.line();
@@ -131,11 +131,15 @@ pub(super) fn check(text: &str) -> Result<(), Refused> {
                 take_unnamed(&mut open);
             }
             Event::SequenceStart(anchor, _) => {
-                open.push(Open::new(anchor, weight, Part::Item(0)));
+                open.push(OpenCollection::new(anchor, weight, YamlPosition::Item(0)));
                 weight += VALUE_WEIGHT;
             }
             Event::MappingStart(anchor, _) => {
-                open.push(Open::new(anchor, weight, Part::Key(BTreeSet::new())));
+                open.push(OpenCollection::new(
+                    anchor,
+                    weight,
+                    YamlPosition::Key(BTreeSet::new()),
+                ));
                 weight += VALUE_WEIGHT;
             }
             Event::SequenceEnd | Event::MappingEnd => {

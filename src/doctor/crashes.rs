@@ -6,9 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::litter::is_plain;
-use super::owners::{Owner, Owners};
+use super::owners::{Controller, Owners};
 use super::report::many;
-use super::{End, FINDINGS_MAX, Facts, Finding, Severity};
+use super::{ContainerExit, DoctorFacts, FINDINGS_MAX, Finding, Severity};
 use crate::model::{
     Container, ContainerId, ContainerState, Evidence, PodRef, PodUid, Text, ending, short_duration,
 };
@@ -30,19 +30,19 @@ const ENDS_OF_NAME: usize = 2;
 
 /// The containers of one name of one pod, newest attempt first.
 #[derive(Debug)]
-struct Name<'a> {
+struct ContainerAttempts<'a> {
     pod: &'a PodRef,
     container: &'a Text,
     rows: Vec<&'a Container>,
 }
 
-impl Name<'_> {
+impl ContainerAttempts<'_> {
     fn attempts(&self) -> u32 {
         self.rows.first().map_or(0, |row| row.attempt)
     }
 
     /// Says whether the newest record is young: an old loop that runs now is over.
-    fn moves(&self, facts: &Facts) -> bool {
+    fn moves(&self, facts: &DoctorFacts) -> bool {
         self.rows.first().is_some_and(|row| {
             let exit = row
                 .finished_at
@@ -56,13 +56,13 @@ impl Name<'_> {
 }
 
 /// Returns the names that may be in a loop, those with the most attempts first.
-fn names(facts: &Facts) -> Vec<Name<'_>> {
-    let mut by_name: BTreeMap<(&PodUid, &Text), Name<'_>> = BTreeMap::new();
+fn names(facts: &DoctorFacts) -> Vec<ContainerAttempts<'_>> {
+    let mut by_name: BTreeMap<(&PodUid, &Text), ContainerAttempts<'_>> = BTreeMap::new();
     for row in &facts.containers {
         let Some(pod) = row.pod.as_deref() else {
             continue;
         };
-        let empty = || Name {
+        let empty = || ContainerAttempts {
             pod,
             container: &row.name,
             rows: Vec::new(),
@@ -70,7 +70,7 @@ fn names(facts: &Facts) -> Vec<Name<'_>> {
         let name = by_name.entry((&pod.uid, &row.name)).or_insert_with(empty);
         name.rows.push(row);
     }
-    let mut names: Vec<Name<'_>> = by_name.into_values().collect();
+    let mut names: Vec<ContainerAttempts<'_>> = by_name.into_values().collect();
     for name in &mut names {
         name.rows
             .sort_by_key(|row| std::cmp::Reverse((row.attempt, row.created_at)));
@@ -82,9 +82,9 @@ fn names(facts: &Facts) -> Vec<Name<'_>> {
 }
 
 /// Returns the names whose kept evidence tells more, and the containers whose status does.
-pub(super) fn wanted(facts: &Facts) -> (Vec<(String, String)>, Vec<ContainerId>) {
+pub(super) fn wanted(facts: &DoctorFacts) -> (Vec<(String, String)>, Vec<ContainerId>) {
     let names = names(facts);
-    let of = |name: &Name<'_>| (name.pod.uid.to_string(), name.container.to_string());
+    let of = |name: &ContainerAttempts<'_>| (name.pod.uid.to_string(), name.container.to_string());
     let dead = names.iter().flat_map(|name| {
         let exited = name
             .rows
@@ -97,18 +97,18 @@ pub(super) fn wanted(facts: &Facts) -> (Vec<(String, String)>, Vec<ContainerId>)
 
 /// One attempt of which the end is known.
 #[derive(Clone, Debug)]
-struct Ended {
+struct EndedAttempt {
     attempt: u32,
-    end: Option<End>,
+    end: Option<ContainerExit>,
     created_at: Timestamp,
     finished_at: Option<Timestamp>,
     /// Its evidence.
-    kept: Option<Kept>,
+    kept: Option<AttemptEvidence>,
 }
 
 /// What is kept of one attempt.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct AttemptEvidence {
     number: u64,
     /// Its log's end is kept, and not empty.
     has_log: bool,
@@ -123,11 +123,11 @@ struct Loop<'a> {
     restarts_1h: u32,
     restarts_24h: u32,
     /// Newest first.
-    ends: Vec<Ended>,
+    ends: Vec<EndedAttempt>,
 }
 
 impl<'a> Loop<'a> {
-    fn of(facts: &Facts, name: &Name<'a>) -> Option<Self> {
+    fn of(facts: &DoctorFacts, name: &ContainerAttempts<'a>) -> Option<Self> {
         let ends = ends(facts, name);
         let known = name.rows.iter().map(|row| (row.attempt, row.created_at));
         let known: Vec<(u32, Timestamp)> = known
@@ -176,35 +176,35 @@ impl<'a> Loop<'a> {
         })
     }
 
-    fn last(&self) -> Option<&End> {
+    fn last(&self) -> Option<&ContainerExit> {
         self.ends.iter().find_map(|it| it.end.as_ref())
     }
 
     /// Returns the latest ends in a row that failed.
-    fn streak(&self) -> Vec<&Ended> {
+    fn streak(&self) -> Vec<&EndedAttempt> {
         let known = self.ends.iter().filter(|it| it.end.is_some());
-        let failed = |it: &&Ended| it.end.as_ref().is_some_and(|end| end.exit_code != 0);
+        let failed = |it: &&EndedAttempt| it.end.as_ref().is_some_and(|end| end.exit_code != 0);
         known.take_while(failed).collect()
     }
 }
 
-fn ends(facts: &Facts, name: &Name<'_>) -> Vec<Ended> {
-    let mut ends: BTreeMap<u32, Ended> = BTreeMap::new();
+fn ends(facts: &DoctorFacts, name: &ContainerAttempts<'_>) -> Vec<EndedAttempt> {
+    let mut ends: BTreeMap<u32, EndedAttempt> = BTreeMap::new();
     let of_pod = |it: &&Evidence| {
         let uid = it.pod.as_ref().map(|pod| pod.uid.as_str());
         it.container == **name.container && uid == Some(name.pod.uid.as_str())
     };
     for it in facts.past.iter().flat_map(|past| &past.ends).filter(of_pod) {
-        let end = it.exit_code.map(|exit_code| End {
+        let end = it.exit_code.map(|exit_code| ContainerExit {
             exit_code,
             reason: it.reason.clone(),
         });
-        ends.entry(it.attempt).or_insert(Ended {
+        ends.entry(it.attempt).or_insert(EndedAttempt {
             attempt: it.attempt,
             end,
             created_at: it.created_at,
             finished_at: it.finished_at,
-            kept: Some(Kept {
+            kept: Some(AttemptEvidence {
                 number: it.number,
                 has_log: it.log.bytes > 0,
             }),
@@ -215,7 +215,7 @@ fn ends(facts: &Facts, name: &Name<'_>) -> Vec<Ended> {
         .iter()
         .filter(|row| row.state == ContainerState::Exited)
     {
-        let ended = ends.entry(row.attempt).or_insert(Ended {
+        let ended = ends.entry(row.attempt).or_insert(EndedAttempt {
             attempt: row.attempt,
             end: None,
             created_at: row.created_at,
@@ -231,8 +231,8 @@ fn ends(facts: &Facts, name: &Name<'_>) -> Vec<Ended> {
 }
 
 /// The loops, one finding for each owner and container name.
-pub(super) fn findings(facts: &Facts, owners: &Owners<'_>) -> Vec<Finding> {
-    let mut groups: BTreeMap<(&Text, Owner, &Text), Vec<Loop<'_>>> = BTreeMap::new();
+pub(super) fn findings(facts: &DoctorFacts, owners: &Owners<'_>) -> Vec<Finding> {
+    let mut groups: BTreeMap<(&Text, Controller, &Text), Vec<Loop<'_>>> = BTreeMap::new();
     for found in names(facts)
         .into_iter()
         .filter_map(|name| Loop::of(facts, &name))
@@ -270,7 +270,12 @@ pub(super) fn findings(facts: &Facts, owners: &Owners<'_>) -> Vec<Finding> {
     findings
 }
 
-fn finding(facts: &Facts, namespace: &str, owner: &Owner, loops: &[Loop<'_>]) -> Option<Finding> {
+fn finding(
+    facts: &DoctorFacts,
+    namespace: &str,
+    owner: &Controller,
+    loops: &[Loop<'_>],
+) -> Option<Finding> {
     let worst = loops.first()?;
     let restarts: u64 = loops.iter().map(|it| u64::from(it.restarts_24h)).sum();
     let streak = worst.streak();
@@ -324,7 +329,7 @@ fn finding(facts: &Facts, namespace: &str, owner: &Owner, loops: &[Loop<'_>]) ->
     })
 }
 
-fn ending_of(end: &End) -> String {
+fn ending_of(end: &ContainerExit) -> String {
     let words = ending(Some(end.exit_code), &end.reason);
     // `ending` continues a title; here a sentence goes on.
     match words.split(' ').next() {
@@ -357,7 +362,7 @@ fn message(it: &Loop<'_>) -> String {
     }
 }
 
-fn change(it: &Loop<'_>, owner: &Owner, namespace: &str) -> String {
+fn change(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
     let template = match owner.kind.as_str() {
         "CronJob" => "spec.jobTemplate.spec.template.spec",
         "none" | "unknown" | "Node" => "spec",
@@ -390,7 +395,7 @@ fn change(it: &Loop<'_>, owner: &Owner, namespace: &str) -> String {
     }
 }
 
-fn owner_words(it: &Loop<'_>, owner: &Owner, namespace: &str) -> String {
+fn owner_words(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
     match owner.kind.as_str() {
         "none" | "unknown" | "Node" => format!("the pod {namespace}/{}", it.pod.name),
         _ => owner.words(namespace),

@@ -13,11 +13,11 @@ use crate::model::{
     PodSandboxState, Pods, Rows,
 };
 use crate::snapshot::{Look, Weight, Weights};
-use crate::state::{Past, Status};
+use crate::state::{Past, StateStatus};
 
 /// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct ContainerExit {
     /// Its exit code.
     pub exit_code: i32,
     /// The runtime's word for it.
@@ -44,7 +44,7 @@ pub struct ListsRead {
 
 /// Everything that a report is made from.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct DoctorFacts {
     /// The report's only "now".
     pub taken_at: Timestamp,
     /// The settings in force.
@@ -68,18 +68,18 @@ pub struct Facts {
     /// Sandboxes that could not be removed.
     pub quarantined: BTreeMap<FailureClass, usize>,
     /// The state directory.
-    pub state: Status,
+    pub state: StateStatus,
     /// What the database says of the last 24 hours; or why it says nothing.
     pub past: Result<Past, String>,
     /// How the last containers of crash loops ended.
-    pub ends: BTreeMap<ContainerId, End>,
+    pub ends: BTreeMap<ContainerId, ContainerExit>,
     /// How long a status takes; `None`: none was asked.
     pub latency: Option<Latency>,
     /// What the kubelet is set to.
     pub kubelet: kubelet::KubeletSettings,
 }
 
-impl Facts {
+impl DoctorFacts {
     /// Takes over what a look found; the rest is unknown.
     pub fn of(look: &Look, config: Arc<Config>) -> Self {
         let mut unread = Vec::new();
@@ -109,7 +109,7 @@ impl Facts {
             images: look.store.clone(),
             weights: look.weights(),
             quarantined: BTreeMap::new(),
-            state: Status::default(),
+            state: StateStatus::default(),
             past: Err("it was not read".to_owned()),
             ends: BTreeMap::new(),
             latency: None,

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::litter::is_plain;
-use super::owners::{Owner, Owners};
+use super::owners::{Controller, Owners};
 use super::report::many;
-use super::{Facts, Finding, ROWS_MAX, Severity};
+use super::{DoctorFacts, Finding, ROWS_MAX, Severity};
 use crate::model::{PodRef, PodSourceKind, PodUid, Pods, short_size};
 
 /// Finished pods from which on they are worth a change.
@@ -25,7 +25,7 @@ struct Left {
 }
 
 /// Counts the finished pods and what they cost on this node.
-pub(super) fn finding(facts: &Facts, owners: &Owners<'_>) -> Option<Finding> {
+pub(super) fn finding(facts: &DoctorFacts, owners: &Owners<'_>) -> Option<Finding> {
     let Pods::Known(list) = &facts.pods else {
         return None;
     };
@@ -36,7 +36,7 @@ pub(super) fn finding(facts: &Facts, owners: &Owners<'_>) -> Option<Finding> {
         .map(|(uid, _)| uid)
         .collect();
     let (container_bytes, sandbox_bytes) = facts.row_bytes();
-    let mut groups: BTreeMap<(String, Owner), Left> = BTreeMap::new();
+    let mut groups: BTreeMap<(String, Controller), Left> = BTreeMap::new();
     let mut group = |pod: &PodRef, at: Timestamp| -> Option<()> {
         finished.get(&pod.uid)?;
         let owner = owners.owner(&pod.uid, &pod.namespace, at);
@@ -57,17 +57,19 @@ pub(super) fn finding(facts: &Facts, owners: &Owners<'_>) -> Option<Finding> {
     for (pod, at) in boxes.chain(rows) {
         let _counted = group(pod, at);
     }
-    let owner_of: BTreeMap<PodUid, (String, Owner)> = groups
+    let owner_of: BTreeMap<PodUid, (String, Controller)> = groups
         .iter()
         .flat_map(|(key, left)| left.pods.iter().map(move |uid| (uid.clone(), key.clone())))
         .collect();
-    let left_of =
-        |groups: &mut BTreeMap<(String, Owner), Left>, uid: &PodUid, add: fn(&mut Left), bytes| {
-            if let Some(left) = owner_of.get(uid).and_then(|key| groups.get_mut(key)) {
-                add(left);
-                left.bytes += bytes;
-            }
-        };
+    let left_of = |groups: &mut BTreeMap<(String, Controller), Left>,
+                   uid: &PodUid,
+                   add: fn(&mut Left),
+                   bytes| {
+        if let Some(left) = owner_of.get(uid).and_then(|key| groups.get_mut(key)) {
+            add(left);
+            left.bytes += bytes;
+        }
+    };
     for row in facts.containers.iter().filter_map(|row| row.pod.as_deref()) {
         left_of(
             &mut groups,
@@ -87,7 +89,11 @@ pub(super) fn finding(facts: &Facts, owners: &Owners<'_>) -> Option<Finding> {
     build(facts, finished.len() as u64, groups)
 }
 
-fn build(facts: &Facts, finished: u64, groups: BTreeMap<(String, Owner), Left>) -> Option<Finding> {
+fn build(
+    facts: &DoctorFacts,
+    finished: u64,
+    groups: BTreeMap<(String, Controller), Left>,
+) -> Option<Finding> {
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, left)| std::cmp::Reverse((left.bytes, left.pods.len())));
     let ((namespace, owner), first) = groups.first()?;
@@ -137,7 +143,7 @@ fn build(facts: &Facts, finished: u64, groups: BTreeMap<(String, Owner), Left>) 
 }
 
 /// Returns the command that shows what crisweep cannot read: it has no right to Jobs.
-fn look(namespace: &str, owner: &Owner) -> String {
+fn look(namespace: &str, owner: &Controller) -> String {
     let (kind, name) = (owner.kind.as_str(), owner.name.as_str());
     if !is_plain(namespace) {
         return "kubectl get pods --field-selector=status.phase!=Running".to_owned();
@@ -154,7 +160,7 @@ fn look(namespace: &str, owner: &Owner) -> String {
     }
 }
 
-fn change(facts: &Facts, namespace: &str, owner: &Owner, look: &str) -> String {
+fn change(facts: &DoctorFacts, namespace: &str, owner: &Controller, look: &str) -> String {
     match owner.kind.as_str() {
         "CronJob" | "Job" => {
             let change = super::litter::change(owner, namespace, &facts.config.node.name);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::kubelet::{self, Configz, KubeletSettings};
-use super::{End, Facts, Latency, crashes};
+use super::{ContainerExit, DoctorFacts, Latency, crashes};
 use crate::config::Config;
 use crate::model::ContainerId;
 use crate::pods;
@@ -47,8 +47,8 @@ impl Default for Doctor {
 
 impl Doctor {
     /// Gathers what there is to know beside a look.
-    pub async fn facts(&self, look: &Look, config: Arc<Config>, client: &Client) -> Facts {
-        let mut facts = Facts::of(look, Arc::clone(&config));
+    pub async fn facts(&self, look: &Look, config: Arc<Config>, client: &Client) -> DoctorFacts {
+        let mut facts = DoctorFacts::of(look, Arc::clone(&config));
         let (names, ids) = crashes::wanted(&facts);
         let question = PastQuestion {
             now: look.taken_at,
@@ -90,7 +90,7 @@ impl Doctor {
 }
 
 /// The containers to ask: the wanted ones, then dead ones in the order of the list.
-fn sample(facts: &Facts, mut ids: Vec<ContainerId>) -> Vec<ContainerId> {
+fn sample(facts: &DoctorFacts, mut ids: Vec<ContainerId>) -> Vec<ContainerId> {
     ids.truncate(STATUSES_MAX);
     if ids.len() < SAMPLE {
         let more = SAMPLE - ids.len();
@@ -113,7 +113,7 @@ fn sample(facts: &Facts, mut ids: Vec<ContainerId>) -> Vec<ContainerId> {
 async fn statuses(
     client: &Client,
     ids: Vec<ContainerId>,
-) -> (BTreeMap<ContainerId, End>, Option<Latency>) {
+) -> (BTreeMap<ContainerId, ContainerExit>, Option<Latency>) {
     let until = Instant::now() + STATUSES;
     let (mut ends, mut calls, mut took) = (BTreeMap::new(), 0_u32, Duration::ZERO);
     for id in ids {
@@ -131,7 +131,7 @@ async fn statuses(
         let Some(status) = answer else { continue };
         if status.finished_at.is_some() {
             let (exit_code, reason) = (status.exit_code, status.reason);
-            ends.insert(id, End { exit_code, reason });
+            ends.insert(id, ContainerExit { exit_code, reason });
         }
     }
     let latency = took.checked_div(calls).map(|mean| Latency {

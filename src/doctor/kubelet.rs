@@ -17,9 +17,9 @@ use known::{KNOWN, KnownSetting, MISPLACED, MISSPELT, ValueKind};
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Origin"))]
 #[serde(rename_all = "lowercase")]
-pub enum Origin {
+pub enum SettingOrigin {
     /// The kubelet itself.
     Configz,
     /// Its command line.
@@ -37,7 +37,7 @@ pub struct Setting {
     /// The value.
     pub value: Value,
     /// Where it comes from.
-    pub from: Origin,
+    pub from: SettingOrigin,
 }
 
 /// A key in a file that the kubelet ignores.
@@ -183,7 +183,7 @@ pub(super) fn assemble(configz: Configz, process: Process) -> KubeletSettings {
                 sources.insert(0, "/configz".to_owned());
                 for it in KNOWN.iter().filter(|it| it.is_key) {
                     let value = answer.get(it.name).and_then(|value| it.kind.read(value));
-                    let from = Origin::Configz;
+                    let from = SettingOrigin::Configz;
                     known.settings.extend(value.map(|value| (it.name, Setting { value, from })));
                 }
             }
@@ -204,11 +204,11 @@ fn one(
     let flags = flags?;
     let set = |value, from| Some(Setting { value, from });
     if let Some(text) = it.flag.and_then(|flag| flags.get(flag)) {
-        return set(it.kind.of_text(text)?, Origin::Flag);
+        return set(it.kind.of_text(text)?, SettingOrigin::Flag);
     }
     if it.is_key {
         if let Some(value) = table.get(it.name).filter(|value| !value.is_null()) {
-            return set(it.kind.read(value)?, Origin::File);
+            return set(it.kind.read(value)?, SettingOrigin::File);
         }
         if !files_whole {
             return None;
@@ -217,7 +217,9 @@ fn one(
     match it.kind {
         // The defaults of evictions depend on the version.
         ValueKind::Table => None,
-        ValueKind::Whole | ValueKind::Text => set(it.kind.of_text(it.default)?, Origin::Default),
+        ValueKind::Whole | ValueKind::Text => {
+            set(it.kind.of_text(it.default)?, SettingOrigin::Default)
+        }
     }
 }
 

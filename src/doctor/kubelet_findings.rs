@@ -6,14 +6,14 @@ use serde_json::json;
 
 use super::kubelet::{self, IgnoredKey};
 use super::report::many;
-use super::{Facts, Finding, Severity};
+use super::{DoctorFacts, Finding, Severity};
 use crate::config::Mode;
 use crate::model::{FilesystemUsage, Images};
 
 /// Dead containers from which on the kubelet's missing cap is worth a change.
 const DEAD_MUCH: usize = 200;
 
-pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     let mut findings = ignored(&facts.kubelet.ignored_keys);
     findings.extend(unknown(facts));
     findings.extend(no_cap(facts));
@@ -62,7 +62,7 @@ fn ignored(keys: &[IgnoredKey]) -> Vec<Finding> {
         .collect()
 }
 
-fn unknown(facts: &Facts) -> Option<Finding> {
+fn unknown(facts: &DoctorFacts) -> Option<Finding> {
     let known = &facts.kubelet;
     if known.settings.contains_key(kubelet::MAX_DEAD)
         && known.settings.contains_key(kubelet::IMAGE_HIGH)
@@ -102,7 +102,7 @@ fn unknown(facts: &Facts) -> Option<Finding> {
     })
 }
 
-fn no_cap(facts: &Facts) -> Option<Finding> {
+fn no_cap(facts: &DoctorFacts) -> Option<Finding> {
     let cap = facts
         .kubelet
         .number(kubelet::MAX_DEAD)
@@ -135,7 +135,7 @@ fn no_cap(facts: &Facts) -> Option<Finding> {
     })
 }
 
-fn keeps_many(facts: &Facts) -> Option<Finding> {
+fn keeps_many(facts: &DoctorFacts) -> Option<Finding> {
     let keeps = facts.kubelet.number(kubelet::MAX_PER_CONTAINER)?;
     let words = match keeps {
         ..0 => "every dead container of each name".to_owned(),
@@ -160,7 +160,7 @@ fn keeps_many(facts: &Facts) -> Option<Finding> {
 }
 
 /// Who removes images first: the kubelet or crisweep.
-fn images(facts: &Facts) -> Option<Finding> {
+fn images(facts: &DoctorFacts) -> Option<Finding> {
     let policy = &facts.config.policy.images;
     let high = facts.kubelet.number(kubelet::IMAGE_HIGH)?;
     let low = facts.kubelet.number(kubelet::IMAGE_LOW);
@@ -218,7 +218,7 @@ fn images(facts: &Facts) -> Option<Finding> {
 }
 
 /// Pods are evicted for a full image file system before anyone removes images.
-fn eviction(facts: &Facts) -> Option<Finding> {
+fn eviction(facts: &DoctorFacts) -> Option<Finding> {
     let signal = "imagefs.available";
     let written = facts.kubelet.eviction(signal)?;
     let evicts_at = evicts_at(written, usage(facts))?;
@@ -251,7 +251,7 @@ fn eviction(facts: &Facts) -> Option<Finding> {
     })
 }
 
-fn usage(facts: &Facts) -> Option<FilesystemUsage> {
+fn usage(facts: &DoctorFacts) -> Option<FilesystemUsage> {
     match &facts.images {
         Images::Known(store) => store.filesystem,
         Images::Unknown(_) => None,

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::litter::Litter;
 use super::report::{many, percent};
-use super::{Facts, Finding, Severity};
+use super::{DoctorFacts, Finding, Severity};
 use crate::model::{short_duration, short_size};
 use crate::snapshot::Weight;
 
@@ -20,7 +20,7 @@ const NEAR: f64 = 0.75;
 /// Hours to the limit that are few.
 const HOURS_FEW: u64 = 48;
 
-pub(super) fn findings(facts: &Facts, litter: &Litter) -> Vec<Finding> {
+pub(super) fn findings(facts: &DoctorFacts, litter: &Litter) -> Vec<Finding> {
     let weights = facts.weights;
     let (containers, sandboxes) = facts.row_bytes();
     let lists = [
@@ -33,7 +33,7 @@ pub(super) fn findings(facts: &Facts, litter: &Litter) -> Vec<Finding> {
     restart(facts).into_iter().chain(lists).collect()
 }
 
-fn restart(facts: &Facts) -> Option<Finding> {
+fn restart(facts: &DoctorFacts) -> Option<Finding> {
     let latency = facts.latency?;
     let (all, dead) = (facts.containers.len(), facts.dead().count());
     let time = |count: usize| {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::owners::{Owner, Owners};
+use super::owners::{Controller, Owners};
 use super::report::{many, percent, share};
-use super::{Counts, Facts, Finding, Others, ROWS_MAX, Severity, Top, TopRow};
+use super::{Counts, DoctorFacts, Finding, Others, ROWS_MAX, Severity, Top, TopRow};
 use crate::model::{PodRef, PodUid, Target, short_size};
 
 /// Less litter than this is none to speak of.
@@ -15,18 +15,18 @@ const LITTER_MIN: u64 = 20;
 /// From here on it is worth a change.
 const LITTER_MUCH: u64 = 200;
 
-type Groups = BTreeMap<(String, Option<Owner>), Counts>;
+type Groups = BTreeMap<(String, Option<Controller>), Counts>;
 
 /// The litter by namespace and owner.
 #[derive(Debug)]
 pub(super) struct Litter {
     pub(super) total: Counts,
-    namespaces: Vec<((String, Option<Owner>), Counts)>,
-    owners: Vec<((String, Option<Owner>), Counts)>,
+    namespaces: Vec<((String, Option<Controller>), Counts)>,
+    owners: Vec<((String, Option<Controller>), Counts)>,
 }
 
 impl Litter {
-    pub(super) fn of(facts: &Facts, owners: &Owners<'_>) -> Self {
+    pub(super) fn of(facts: &DoctorFacts, owners: &Owners<'_>) -> Self {
         let (container_bytes, sandbox_bytes) = facts.row_bytes();
         let mut sum = Sum::default();
         // Of a list that was read every group has a figure, also one that only the past knows.
@@ -84,8 +84,8 @@ impl Litter {
         }
     }
 
-    fn cut(&self, groups: &[((String, Option<Owner>), Counts)]) -> (Vec<TopRow>, Others) {
-        let row = |((namespace, owner), counts): &((String, Option<Owner>), Counts)| TopRow {
+    fn cut(&self, groups: &[((String, Option<Controller>), Counts)]) -> (Vec<TopRow>, Others) {
+        let row = |((namespace, owner), counts): &((String, Option<Controller>), Counts)| TopRow {
             namespace: namespace.clone(),
             kind: owner.as_ref().map(|it| it.kind.clone()),
             name: owner.as_ref().map(|it| it.name.clone()),
@@ -104,7 +104,7 @@ impl Litter {
     }
 
     /// Names who leaves most.
-    pub(super) fn finding(&self, facts: &Facts) -> Option<Finding> {
+    pub(super) fn finding(&self, facts: &DoctorFacts) -> Option<Finding> {
         let total = self.total.objects();
         let ((namespace, owner), counts) = self.owners.first()?;
         let owner = owner.as_ref()?;
@@ -159,7 +159,7 @@ impl Sum {
         let namespace = pod.map(|pod| pod.namespace.to_string()).unwrap_or_default();
         let owner = match pod {
             Some(pod) => owners.owner(&pod.uid, &namespace, at),
-            None => Owner {
+            None => Controller {
                 kind: "unknown".to_owned(),
                 name: String::new(),
                 derived: false,
@@ -173,7 +173,7 @@ impl Sum {
     }
 }
 
-fn came(facts: &Facts, nothing: Counts, at: Timestamp) -> Counts {
+fn came(facts: &DoctorFacts, nothing: Counts, at: Timestamp) -> Counts {
     Counts {
         came_1h: u64::from(facts.is_within(at, 1)),
         came_24h: u64::from(facts.is_within(at, 24)),
@@ -182,14 +182,14 @@ fn came(facts: &Facts, nothing: Counts, at: Timestamp) -> Counts {
 }
 
 /// The most first: by what lies there, then by what came.
-fn ordered(groups: Groups) -> Vec<((String, Option<Owner>), Counts)> {
+fn ordered(groups: Groups) -> Vec<((String, Option<Controller>), Counts)> {
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, it)| std::cmp::Reverse((it.objects(), it.came_24h)));
     groups
 }
 
 /// Returns the one change for what an owner's pods leave.
-pub(super) fn change(owner: &Owner, namespace: &str, node: &str) -> String {
+pub(super) fn change(owner: &Controller, namespace: &str, node: &str) -> String {
     let (kind, name) = (owner.kind.as_str(), owner.name.as_str());
     let patch = |patch: &str| {
         if is_plain(namespace) && is_plain(name) {

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::report::{many, percent};
-use super::{Facts, Finding, NODE_UNREAD, Severity};
+use super::{DoctorFacts, Finding, NODE_UNREAD, Severity};
 use crate::config::Mode;
 use crate::gc::Limit;
 use crate::model::{FailureClass, ImageNames, ImageStore, Images, Pods, PodsUnknown, short_size};
 
-pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     [
         unread(facts),
         teardown(facts),
@@ -26,7 +26,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     .collect()
 }
 
-fn unread(facts: &Facts) -> Option<Finding> {
+fn unread(facts: &DoctorFacts) -> Option<Finding> {
     (!facts.unread.is_empty()).then(|| Finding {
         id: NODE_UNREAD,
         severity: Severity::Problem,
@@ -41,7 +41,7 @@ fn unread(facts: &Facts) -> Option<Finding> {
 }
 
 /// Sandboxes that cannot be removed.
-fn teardown(facts: &Facts) -> Option<Finding> {
+fn teardown(facts: &DoctorFacts) -> Option<Finding> {
     let stuck: usize = facts.quarantined.values().sum();
     let (class, most) = facts.quarantined.iter().max_by_key(|(_, count)| **count)?;
     let (why, change) = match class {
@@ -86,7 +86,7 @@ fn teardown(facts: &Facts) -> Option<Finding> {
     })
 }
 
-fn state(facts: &Facts) -> Option<Finding> {
+fn state(facts: &DoctorFacts) -> Option<Finding> {
     let state = &facts.state;
     let (part, error) = state.errors.iter().next()?;
     let dir = state.dir.as_ref().map(|dir| dir.display().to_string());
@@ -103,7 +103,7 @@ fn state(facts: &Facts) -> Option<Finding> {
     })
 }
 
-fn pods(facts: &Facts) -> Option<Finding> {
+fn pods(facts: &DoctorFacts) -> Option<Finding> {
     let Pods::Unknown(why) = &facts.pods else {
         return None;
     };
@@ -130,7 +130,7 @@ fn pods(facts: &Facts) -> Option<Finding> {
 }
 
 /// Unused images while their disk is above the mark.
-fn images(facts: &Facts) -> Option<Finding> {
+fn images(facts: &DoctorFacts) -> Option<Finding> {
     let Images::Known(store) = &facts.images else {
         return None;
     };
@@ -163,7 +163,7 @@ fn images(facts: &Facts) -> Option<Finding> {
 }
 
 /// Counts the images that nothing uses; `None`: not all users are known.
-fn unused(facts: &Facts, store: &ImageStore) -> Option<(u64, u64)> {
+fn unused(facts: &DoctorFacts, store: &ImageStore) -> Option<(u64, u64)> {
     let (ImageNames::Known(sandbox), ImageNames::Known(volume)) =
         (&store.sandbox_images, &store.volume_images)
     else {
@@ -185,7 +185,7 @@ fn unused(facts: &Facts, store: &ImageStore) -> Option<(u64, u64)> {
 }
 
 /// Containers that another tool made: crisweep and the kubelet's rules do not touch them.
-fn foreign(facts: &Facts) -> Option<Finding> {
+fn foreign(facts: &DoctorFacts) -> Option<Finding> {
     let all = facts
         .containers
         .iter()
@@ -211,7 +211,7 @@ fn foreign(facts: &Facts) -> Option<Finding> {
     })
 }
 
-fn observes(facts: &Facts) -> Option<Finding> {
+fn observes(facts: &DoctorFacts) -> Option<Finding> {
     let config = &facts.config;
     let (summary, change) = match () {
         () if config.mode == Mode::Observe => (
@@ -235,7 +235,7 @@ fn observes(facts: &Facts) -> Option<Finding> {
 }
 
 /// Neither crisweep nor the kubelet has a cap.
-fn uncapped(facts: &Facts) -> Option<Finding> {
+fn uncapped(facts: &DoctorFacts) -> Option<Finding> {
     let kubelet = facts.kubelet.number(super::kubelet::MAX_DEAD)?;
     let policy = facts.config.policy.containers.max_dead;
     (kubelet < 0 && policy == Limit::None).then(|| Finding {

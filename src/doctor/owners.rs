@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Facts;
+use super::DoctorFacts;
 use crate::model::{ConfigSource, PodOwner, PodUid, Pods};
 
 /// The label that a Deployment puts on its pods: the end of the `ReplicaSet`'s name.
@@ -14,7 +14,7 @@ const SCHEDULED_WITHIN: SignedDuration = SignedDuration::from_hours(48);
 
 /// What controls pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Owner {
+pub(super) struct Controller {
     /// `Deployment`, `CronJob`, ..., `Node`, `none` or `unknown`.
     pub(super) kind: String,
     /// Its name; empty for `none` and `unknown`.
@@ -23,7 +23,7 @@ pub(super) struct Owner {
     pub(super) derived: bool,
 }
 
-impl Owner {
+impl Controller {
     fn plain(kind: &str, name: &str) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -54,7 +54,7 @@ impl Owner {
 /// The owners of the node's pods.
 #[derive(Debug)]
 pub(super) struct Owners<'a> {
-    facts: &'a Facts,
+    facts: &'a DoctorFacts,
     /// Of each sandbox's pod: the Deployment's name by the `ReplicaSet`'s namespace and name.
     deployments: BTreeMap<(String, String), String>,
     /// The kubelet's source of each pod, by its sandbox.
@@ -62,7 +62,7 @@ pub(super) struct Owners<'a> {
 }
 
 impl<'a> Owners<'a> {
-    pub(super) fn of(facts: &'a Facts) -> Self {
+    pub(super) fn of(facts: &'a DoctorFacts) -> Self {
         let mut owners = Self {
             facts,
             deployments: BTreeMap::new(),
@@ -92,7 +92,7 @@ impl<'a> Owners<'a> {
     }
 
     /// Returns who controls the pod; `at` is a time near its creation.
-    pub(super) fn owner(&self, uid: &PodUid, namespace: &str, at: Timestamp) -> Owner {
+    pub(super) fn owner(&self, uid: &PodUid, namespace: &str, at: Timestamp) -> Controller {
         if let Some(controller) = self.controller(uid) {
             return self.further_up(controller, namespace, at);
         }
@@ -104,10 +104,10 @@ impl<'a> Owners<'a> {
         let source = source.or(listed.map(|pod| pod.config_source));
         match (source, listed) {
             (Some(ConfigSource::File | ConfigSource::Http), _) => {
-                Owner::plain("Node", &self.facts.config.node.name)
+                Controller::plain("Node", &self.facts.config.node.name)
             }
-            (_, Some(_)) => Owner::plain("none", ""),
-            (_, None) => Owner::plain("unknown", ""),
+            (_, Some(_)) => Controller::plain("none", ""),
+            (_, None) => Controller::plain("unknown", ""),
         }
     }
 
@@ -120,17 +120,19 @@ impl<'a> Owners<'a> {
         listed.or_else(|| past?.owners.get(uid.as_str()))
     }
 
-    fn further_up(&self, controller: &PodOwner, namespace: &str, at: Timestamp) -> Owner {
+    fn further_up(&self, controller: &PodOwner, namespace: &str, at: Timestamp) -> Controller {
         match controller.kind.as_str() {
             "ReplicaSet" => {
                 let key = (namespace.to_owned(), controller.name.clone());
                 let deployment = self.deployments.get(&key);
-                deployment.map(|name| Owner::derived("Deployment", name))
+                deployment.map(|name| Controller::derived("Deployment", name))
             }
-            "Job" => cron_job(&controller.name, at).map(|name| Owner::derived("CronJob", name)),
+            "Job" => {
+                cron_job(&controller.name, at).map(|name| Controller::derived("CronJob", name))
+            }
             _ => None,
         }
-        .unwrap_or_else(|| Owner::plain(&controller.kind, &controller.name))
+        .unwrap_or_else(|| Controller::plain(&controller.kind, &controller.name))
     }
 }
 

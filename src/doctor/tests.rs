@@ -25,7 +25,7 @@ use crate::model::{
     PodsUnknown, RemoveReason, SourcePod,
 };
 use crate::snapshot::{Weight, Weights};
-use crate::state::{Past, RemovedOfPod, Status};
+use crate::state::{Past, RemovedOfPod, StateStatus};
 
 const MIB: u64 = 1 << 20;
 
@@ -39,7 +39,7 @@ fn ago(minutes: i64) -> Timestamp {
 
 /// A node under construction.
 struct Node {
-    facts: Facts,
+    facts: DoctorFacts,
     list: PodList,
 }
 
@@ -56,7 +56,7 @@ impl Node {
         };
         let mut config = Config::default();
         config.node.name = "node-1".to_owned();
-        let facts = Facts {
+        let facts = DoctorFacts {
             taken_at: now(),
             config: Arc::new(config),
             containers: Vec::new().into(),
@@ -71,7 +71,7 @@ impl Node {
             images: Images::default(),
             weights,
             quarantined: BTreeMap::new(),
-            state: Status::default(),
+            state: StateStatus::default(),
             past: Ok(Past::default()),
             ends: BTreeMap::new(),
             latency: None,

@@ -39,7 +39,7 @@ impl Reason {
 
 /// The object that `kubectl describe` shows an Event with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Object {
+pub(super) enum InvolvedObject {
     /// This node.
     Node,
     /// A pod.
@@ -66,7 +66,7 @@ pub struct LastRecord {
 /// An Event that is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    pub(super) object: Object,
+    pub(super) object: InvolvedObject,
     pub(super) reason: Reason,
     message: String,
     at: Timestamp,
@@ -89,7 +89,7 @@ impl Event {
             Outcome::Completed | Outcome::NothingToDo | Outcome::Planned => return None,
         };
         Some(Self {
-            object: Object::Node,
+            object: InvolvedObject::Node,
             reason,
             message: pass_message(pass, outcome, reason),
             at: pass.finished_at.unwrap_or(pass.queued_at),
@@ -126,7 +126,7 @@ impl Event {
              {evidence}"
         );
         Some(Self {
-            object: Object::Pod(Arc::clone(pod)),
+            object: InvolvedObject::Pod(Arc::clone(pod)),
             reason: Reason::ContainerRecordsRemoved,
             message: mask_text(&message),
             at,
@@ -140,8 +140,8 @@ impl Event {
 
     fn namespace(&self) -> &str {
         match &self.object {
-            Object::Node => NODES_NAMESPACE,
-            Object::Pod(pod) => pod.namespace.as_str(),
+            InvolvedObject::Node => NODES_NAMESPACE,
+            InvolvedObject::Pod(pod) => pod.namespace.as_str(),
         }
     }
 
@@ -149,8 +149,8 @@ impl Event {
     pub(super) fn new_object(&self, name: &str, node: &str, left_out: u64) -> Value {
         let involved = match &self.object {
             // The kubelet's Events have the node's name as its UID, and `kubectl describe node` looks for that.
-            Object::Node => json!({ "kind": "Node", "name": node, "uid": node }),
-            Object::Pod(pod) => json!({
+            InvolvedObject::Node => json!({ "kind": "Node", "name": node, "uid": node }),
+            InvolvedObject::Pod(pod) => json!({
                 "apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace.as_str(), "name": pod.name.as_str(),
                 "uid": pod.uid.as_str(),
             }),

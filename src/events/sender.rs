@@ -8,7 +8,7 @@ use hyper::{Method, StatusCode};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::event::{Event, Object, Reason};
+use super::event::{Event, InvolvedObject, Reason};
 use super::{Config, Events};
 use crate::access::rate_limit::{RateLimit, TokenBucket};
 use crate::kubernetes::{ApiClient, ApiServer};
@@ -33,8 +33,8 @@ const WRITTEN_MAX: usize = 64;
 const REPEATED_FOR: Duration = Duration::from_secs(50 * 60);
 
 /// An Event at the API server.
-struct Written {
-    object: Object,
+struct SentEvent {
+    object: InvolvedObject,
     reason: Reason,
     path: String,
     count: u64,
@@ -42,7 +42,7 @@ struct Written {
 }
 
 /// Why an Event was not written.
-enum Failure {
+enum SendError {
     /// The earlier one is gone: its time is over.
     Gone,
     Other(String),
@@ -57,7 +57,7 @@ struct Sender {
     of_pods: TokenBucket,
     began: Instant,
     /// Oldest first.
-    written: VecDeque<Written>,
+    written: VecDeque<SentEvent>,
     is_warned: bool,
 }
 
@@ -97,8 +97,8 @@ pub async fn write(
 impl Sender {
     async fn take(&mut self, event: &Event) {
         let bucket = match event.object {
-            Object::Node => &mut self.of_node,
-            Object::Pod(_) => &mut self.of_pods,
+            InvolvedObject::Node => &mut self.of_node,
+            InvolvedObject::Pod(_) => &mut self.of_pods,
         };
         if bucket.admit(LIMIT, self.began.elapsed()).is_err() {
             self.events.leave_out(EventResult::LeftOut);
@@ -140,8 +140,8 @@ impl Sender {
                     self.remember(earlier);
                     return Ok(EventResult::Repeated);
                 }
-                Err(Failure::Gone) => {}
-                Err(Failure::Other(why)) => {
+                Err(SendError::Gone) => {}
+                Err(SendError::Other(why)) => {
                     self.remember(earlier);
                     return Err(why);
                 }
@@ -151,7 +151,7 @@ impl Sender {
         let body = event.new_object(&name, &self.node, left_out);
         match self.send(Method::POST, &path, &body).await {
             Ok(()) => {
-                self.remember(Written {
+                self.remember(SentEvent {
                     object: event.object.clone(),
                     reason: event.reason,
                     path: format!("{path}/{name}"),
@@ -160,17 +160,17 @@ impl Sender {
                 });
                 Ok(EventResult::Created)
             }
-            Err(Failure::Gone) => Err(format!("POST {path}: 404 Not Found")),
-            Err(Failure::Other(why)) => Err(why),
+            Err(SendError::Gone) => Err(format!("POST {path}: 404 Not Found")),
+            Err(SendError::Other(why)) => Err(why),
         }
     }
 
-    fn remember(&mut self, written: Written) {
+    fn remember(&mut self, written: SentEvent) {
         if self.written.len() >= WRITTEN_MAX {
             self.written.pop_front();
         }
         let at = Instant::now();
-        self.written.push_back(Written { at, ..written });
+        self.written.push_back(SentEvent { at, ..written });
     }
 
     async fn send(
@@ -178,9 +178,9 @@ impl Sender {
         method: Method,
         path: &str,
         body: &serde_json::Value,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SendError> {
         let line = self.client.server().line(method.as_str(), path);
-        let other = |why: String| Failure::Other(format!("{line}: {why}"));
+        let other = |why: String| SendError::Other(format!("{line}: {why}"));
         let json = body.to_string().into_bytes();
         let answer = timeout(TIMEOUT, self.client.send(method, path, json)).await;
         let answer = answer
@@ -191,7 +191,7 @@ impl Sender {
             .map_err(|error| other(error.shown()))?;
         match answer.status {
             status if status.is_success() => Ok(()),
-            StatusCode::NOT_FOUND => Err(Failure::Gone),
+            StatusCode::NOT_FOUND => Err(SendError::Gone),
             status => Err(other(status.to_string())),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::setting::{As, Kind, List, Off, Size, Time, settings};
+use crate::model::setting::{As, ListOf, Off, Size, TextKind, Time, settings};
 
 /// The most that is kept of one log.
 pub const LOG_TAIL_MAX: u64 = 1 << 20;
@@ -33,7 +33,7 @@ settings! {
         #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub keep_first: bool = true,
         /// The pod's labels that are kept: keys, or beginnings of keys that end in `*`.
-        #[serde(with = "As::<List<LabelKey>>")]
+        #[serde(with = "As::<ListOf<LabelKey>>")]
         #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub labels: Vec<String> = vec!["app".to_owned(), "app.kubernetes.io/*".to_owned()],
     }
@@ -52,7 +52,7 @@ impl Config {
 /// A label's key, or the beginning of keys.
 pub(crate) struct LabelKey;
 
-impl Kind for LabelKey {
+impl TextKind for LabelKey {
     type Value = String;
     const MUST_BE: &str = "a label's key, or the beginning of keys and `*`";
 

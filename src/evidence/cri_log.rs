@@ -7,11 +7,11 @@ use std::ops::Range;
 
 /// A line of a log file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct LogLine {
     /// Where its time is; `None` if the line is not of this format.
     pub time: Option<Range<usize>>,
     /// Who wrote it.
-    pub stream: Stream,
+    pub stream: LogStream,
     /// Where its text is, without the line feed.
     pub text: Range<usize>,
     /// The rest of the text follows in a later line of the same stream.
@@ -20,7 +20,7 @@ pub struct Line {
 
 /// Who wrote a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stream {
+pub enum LogStream {
     /// The container, to its standard output.
     Stdout,
     /// The container, to its standard error.
@@ -29,7 +29,7 @@ pub enum Stream {
     Unknown,
 }
 
-impl Stream {
+impl LogStream {
     /// Every stream.
     pub(super) const ALL: [Self; 3] = [Self::Stdout, Self::Stderr, Self::Unknown];
 
@@ -47,7 +47,7 @@ impl Stream {
 const TIME_BYTES_MAX: usize = 40;
 
 /// Splits a log into its lines. The last one may lack its line feed.
-pub fn lines(log: &[u8]) -> Vec<Line> {
+pub fn lines(log: &[u8]) -> Vec<LogLine> {
     let mut lines = Vec::new();
     let mut at = 0;
     for line in log.split_inclusive(|b| *b == b'\n') {
@@ -59,10 +59,10 @@ pub fn lines(log: &[u8]) -> Vec<Line> {
 }
 
 /// Parses a line that begins at `at`.
-fn parse(line: &[u8], at: usize) -> Line {
-    let other = Line {
+fn parse(line: &[u8], at: usize) -> LogLine {
+    let other = LogLine {
         time: None,
-        stream: Stream::Unknown,
+        stream: LogStream::Unknown,
         text: at..at + line.len(),
         is_part: false,
     };
@@ -72,8 +72,8 @@ fn parse(line: &[u8], at: usize) -> Line {
         return other;
     };
     let stream = match stream {
-        b"stdout" => Stream::Stdout,
-        b"stderr" => Stream::Stderr,
+        b"stdout" => LogStream::Stdout,
+        b"stderr" => LogStream::Stderr,
         _ => return other,
     };
     let is_time = time.len() <= TIME_BYTES_MAX
@@ -88,7 +88,7 @@ fn parse(line: &[u8], at: usize) -> Line {
         return other;
     }
     let text = fields.next().map_or(0, <[u8]>::len);
-    Line {
+    LogLine {
         time: Some(at..at + time.len()),
         stream,
         text: at + line.len() - text..at + line.len(),
@@ -109,26 +109,26 @@ pub fn output(log: &[u8], is_whole: bool) -> Vec<u8> {
 
 /// A line of output, its parts joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct LogEntry<'a> {
     /// When its first part was written, as the log says; empty if the line is of another format.
     pub time: &'a [u8],
     /// Who wrote it.
-    pub stream: Stream,
+    pub stream: LogStream,
     /// What was written, with its line feed if it has one.
     pub text: Vec<u8>,
 }
 
 /// Joins the parts of a log's lines; see [`output`].
-pub fn entries(log: &[u8], is_whole: bool) -> Vec<Entry<'_>> {
+pub fn entries(log: &[u8], is_whole: bool) -> Vec<LogEntry<'_>> {
     let mut entries = Vec::new();
-    let mut open: [Option<Entry<'_>>; 3] = Default::default();
+    let mut open: [Option<LogEntry<'_>>; 3] = Default::default();
     let bytes = |range: &Range<usize>| log.get(range.clone()).unwrap_or_default();
     let skipped = usize::from(!is_whole);
     for line in lines(log).into_iter().skip(skipped) {
         let Some(slot) = open.get_mut(line.stream as usize) else {
             continue;
         };
-        let entry = slot.get_or_insert_with(|| Entry {
+        let entry = slot.get_or_insert_with(|| LogEntry {
             time: line.time.as_ref().map(bytes).unwrap_or_default(),
             stream: line.stream,
             text: Vec::new(),
@@ -172,10 +172,10 @@ not of this format
         let two = &entries[2];
         assert_eq!(
             (two.time, two.stream),
-            (&b"2026-01-01T00:00:01Z"[..], Stream::Stdout)
+            (&b"2026-01-01T00:00:01Z"[..], LogStream::Stdout)
         );
         let odd = &entries[5];
-        assert_eq!((odd.time, odd.stream), (&b""[..], Stream::Unknown));
+        assert_eq!((odd.time, odd.stream), (&b""[..], LogStream::Unknown));
     }
 
     #[test]

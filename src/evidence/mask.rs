@@ -5,7 +5,7 @@
 //! several lines, are found. Takes time in proportion to the log, whatever it holds. Not a promise: a secret without a
 //! shape cannot be told from a word.
 
-use super::cri_log::{Stream, lines};
+use super::cri_log::{LogStream, lines};
 
 /// The byte in place of each byte of a secret.
 const MASK: u8 = b'*';
@@ -80,7 +80,7 @@ const KEY_BYTES_MAX: usize = 16 << 10;
 pub fn mask_log(log: &mut [u8]) -> usize {
     let lines = lines(log);
     let mut masked = 0;
-    for stream in Stream::ALL {
+    for stream in LogStream::ALL {
         let of_stream = || lines.iter().filter(|line| line.stream == stream);
         let mut text = Vec::new();
         for line in of_stream() {

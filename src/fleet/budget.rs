@@ -94,7 +94,7 @@ impl Lease {
 }
 
 /// How a question to the API server failed.
-enum Failure {
+enum LeaseError {
     /// Another client wrote in between.
     Conflict,
     /// Anything else, and what.
@@ -102,7 +102,7 @@ enum Failure {
 }
 
 /// A slot that this node holds.
-struct Held {
+struct HeldSlot {
     slot: u32,
     lease: Lease,
     /// Before the last good write was sent; others count from later.
@@ -149,7 +149,11 @@ pub async fn keep_slot(fleet: Fleet, server: ApiServer, slots: Slots, stop: Canc
 
 impl Keeper {
     /// Looks for a slot until it has one; `None` if none is wanted any more.
-    async fn acquire(&mut self, fleet: &Fleet, mut wanted: watch::Receiver<Wish>) -> Option<Held> {
+    async fn acquire(
+        &mut self,
+        fleet: &Fleet,
+        mut wanted: watch::Receiver<Wish>,
+    ) -> Option<HeldSlot> {
         let mut pause = self.slots.duration / 6;
         loop {
             let found = self.look().await;
@@ -167,22 +171,22 @@ impl Keeper {
     }
 
     /// Looks at a few slots, and takes the first that is free.
-    async fn look(&mut self) -> Result<Option<Held>, String> {
+    async fn look(&mut self) -> Result<Option<HeldSlot>, String> {
         for _ in 0..self.slots.count.min(LOOKED_AT_MAX) {
             let slot = self.next % self.slots.count.max(1);
             self.next = slot.wrapping_add(1);
             let lease = match self.ask(Method::GET, slot, Vec::new()).await {
                 Ok(lease) => lease,
-                Err(Failure::Conflict) => continue,
-                Err(Failure::Other(why)) => return Err(why),
+                Err(LeaseError::Conflict) => continue,
+                Err(LeaseError::Other(why)) => return Err(why),
             };
             if !self.is_free(slot, &lease) {
                 continue;
             }
             match self.write(slot, &lease, &self.slots.node).await {
                 Ok(held) => return Ok(Some(held)),
-                Err(Failure::Conflict) => {}
-                Err(Failure::Other(why)) => return Err(why),
+                Err(LeaseError::Conflict) => {}
+                Err(LeaseError::Other(why)) => return Err(why),
             }
         }
         Ok(None)
@@ -202,7 +206,12 @@ impl Keeper {
     }
 
     /// Renews a slot while it is wanted, then gives it back. Ends when it is lost.
-    async fn hold(&mut self, fleet: &Fleet, mut held: Held, wanted: &mut watch::Receiver<Wish>) {
+    async fn hold(
+        &mut self,
+        fleet: &Fleet,
+        mut held: HeldSlot,
+        wanted: &mut watch::Receiver<Wish>,
+    ) {
         let duration = self.slots.duration;
         let mut granted = None;
         let mut next = held.since + duration / 3;
@@ -226,7 +235,7 @@ impl Keeper {
             }
             let renewed = tokio::select! {
                 renewed = self.renew(&held) => renewed,
-                () = sleep_until(lost_at) => Err(Failure::Other("no answer in time".to_owned())),
+                () = sleep_until(lost_at) => Err(LeaseError::Other("no answer in time".to_owned())),
             };
             let why = match renewed {
                 Ok(again) => {
@@ -235,12 +244,12 @@ impl Keeper {
                     fleet.note_budget(None);
                     continue;
                 }
-                Err(Failure::Other(_)) if Instant::now() < lost_at => {
+                Err(LeaseError::Other(_)) if Instant::now() < lost_at => {
                     next = Instant::now() + RETRY;
                     continue;
                 }
-                Err(Failure::Other(why)) => why,
-                Err(Failure::Conflict) => "another node took it".to_owned(),
+                Err(LeaseError::Other(why)) => why,
+                Err(LeaseError::Conflict) => "another node took it".to_owned(),
             };
             fleet.grant(None);
             tracing::warn!(
@@ -252,13 +261,13 @@ impl Keeper {
         }
     }
 
-    async fn renew(&self, held: &Held) -> Result<Held, Failure> {
+    async fn renew(&self, held: &HeldSlot) -> Result<HeldSlot, LeaseError> {
         match self.write(held.slot, &held.lease, &self.slots.node).await {
             // A person may have changed a label; the holder says whether it is still ours.
-            Err(Failure::Conflict) => {
+            Err(LeaseError::Conflict) => {
                 let lease = self.ask(Method::GET, held.slot, Vec::new()).await?;
                 if lease.holder != self.slots.node {
-                    return Err(Failure::Conflict);
+                    return Err(LeaseError::Conflict);
                 }
                 self.write(held.slot, &lease, &self.slots.node).await
             }
@@ -266,17 +275,17 @@ impl Keeper {
         }
     }
 
-    async fn write(&self, slot: u32, lease: &Lease, holder: &str) -> Result<Held, Failure> {
+    async fn write(&self, slot: u32, lease: &Lease, holder: &str) -> Result<HeldSlot, LeaseError> {
         let since = Instant::now();
         let object = lease.held_by(holder, self.slots.duration, clock());
         let lease = self.ask(Method::PUT, slot, object).await?;
-        Ok(Held { slot, lease, since })
+        Ok(HeldSlot { slot, lease, since })
     }
 
-    async fn ask(&self, method: Method, slot: u32, json: Vec<u8>) -> Result<Lease, Failure> {
+    async fn ask(&self, method: Method, slot: u32, json: Vec<u8>) -> Result<Lease, LeaseError> {
         let path = format!("{}{slot}", self.slots.path);
         let line = self.client.server().line(method.as_str(), &path);
-        let other = |why: String| Failure::Other(format!("{line}: {why}"));
+        let other = |why: String| LeaseError::Other(format!("{line}: {why}"));
         let answer = timeout(TIMEOUT, self.client.send(method, &path, json)).await;
         let answer = answer
             .map_err(|_elapsed| {
@@ -289,7 +298,7 @@ impl Keeper {
         match answer.status {
             StatusCode::OK => Lease::read(&answer.bytes, self.slots.duration)
                 .ok_or_else(|| other("the answer is no Lease".to_owned())),
-            StatusCode::CONFLICT => Err(Failure::Conflict),
+            StatusCode::CONFLICT => Err(LeaseError::Conflict),
             status => Err(other(status.to_string())),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::budget::Slots;
 use crate::model::Target;
-use crate::model::setting::{As, Kind, List, Off, Optional, Time, Whole, settings};
+use crate::model::setting::{As, ListOf, Off, Optional, TextKind, Time, Whole, settings};
 
 /// Bounds of `budget.lease_duration`.
 const LEASE_MIN: Duration = Duration::from_secs(3);
@@ -40,7 +40,7 @@ settings! {
         #[serde(with = "As::<Off<Whole<u32, 0, 100>>>")]
         pub max_nodes: Option<u32> = None,
         /// The targets that the budget binds. Empty: all.
-        #[serde(with = "As::<List<TargetName, BTreeSet<Target>>>")]
+        #[serde(with = "As::<ListOf<TargetName, BTreeSet<Target>>>")]
         pub targets: BTreeSet<Target> = BTreeSet::new(),
         /// How long a Lease stays taken when its node goes away, from 3s to 1h. Renewed three times in it.
         #[serde(with = "As::<Time>")]
@@ -115,7 +115,7 @@ impl Config {
 /// The name of a target.
 struct TargetName;
 
-impl Kind for TargetName {
+impl TextKind for TargetName {
     type Value = Target;
     const MUST_BE: &str = "`containers`, `sandboxes`, `logs` or `images`";
 
@@ -129,7 +129,7 @@ impl Kind for TargetName {
 /// The name of an object. It stands in a path, so nothing else may be in it.
 struct ObjectName;
 
-impl Kind for ObjectName {
+impl TextKind for ObjectName {
     type Value = String;
     const MUST_BE: &str =
         "a name of up to 253 of a-z, 0-9, - and ., with a letter or digit at both ends";

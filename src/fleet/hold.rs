@@ -31,7 +31,7 @@ const DISK_CALLS_MAX: usize = 2;
 
 /// What one question found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Reading {
+enum HoldAnswer {
     /// Nothing is held.
     Free,
     /// Passes are held, for this reason.
@@ -67,7 +67,7 @@ pub struct HoldStatus {
 pub(super) struct Switch {
     /// The API server and the path of the `ConfigMap` there; `None`: there is no switch.
     place: Option<(Option<ApiServer>, String)>,
-    known: Option<Known>,
+    known: Option<KnownHold>,
     /// Why the latest answer says nothing.
     unclear: Option<String>,
     /// Why there was no answer to the latest question.
@@ -76,7 +76,7 @@ pub(super) struct Switch {
 
 /// The latest good answer.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownHold {
     held: Option<String>,
     read_at: Timestamp,
     at: Instant,
@@ -98,7 +98,7 @@ impl Switch {
         }
         let age = Duration::try_from(now.duration_since(hold.read_at)).unwrap_or_default();
         let at = Instant::now();
-        self.known = Some(Known {
+        self.known = Some(KnownHold {
             held: Some(hold.reason.clone()),
             read_at: hold.read_at,
             at: at.checked_sub(age).unwrap_or(at),
@@ -132,7 +132,7 @@ impl Switch {
         match (&self.known, &self.unclear) {
             // An answer that says nothing does not lift a hold.
             (
-                Some(Known {
+                Some(KnownHold {
                     held: Some(why), ..
                 }),
                 _,
@@ -151,22 +151,22 @@ impl Switch {
     }
 
     /// Notes a reading; says whether the log has to hear of it.
-    fn note(&mut self, reading: &Reading, read_at: Timestamp, at: Instant) -> bool {
+    fn note(&mut self, reading: &HoldAnswer, read_at: Timestamp, at: Instant) -> bool {
         let before = (self.unclear.clone(), self.away.is_some());
         let was_held = self.known.as_ref().map(|known| known.held.clone());
-        let good = |held| Some(Known { held, read_at, at });
+        let good = |held| Some(KnownHold { held, read_at, at });
         match reading {
-            Reading::Free => self.known = good(None),
-            Reading::Held(why) => self.known = good(Some(why.clone())),
-            Reading::Unclear(why) => self.unclear = Some(why.clone()),
-            Reading::Away(why) => self.away = Some(why.clone()),
-            Reading::Moved(why) => (self.known, self.away) = (None, Some(why.clone())),
+            HoldAnswer::Free => self.known = good(None),
+            HoldAnswer::Held(why) => self.known = good(Some(why.clone())),
+            HoldAnswer::Unclear(why) => self.unclear = Some(why.clone()),
+            HoldAnswer::Away(why) => self.away = Some(why.clone()),
+            HoldAnswer::Moved(why) => (self.known, self.away) = (None, Some(why.clone())),
         }
         match reading {
-            Reading::Free | Reading::Held(_) => (self.unclear, self.away) = (None, None),
-            Reading::Moved(_) => self.unclear = None,
-            Reading::Unclear(_) => self.away = None,
-            Reading::Away(_) => {}
+            HoldAnswer::Free | HoldAnswer::Held(_) => (self.unclear, self.away) = (None, None),
+            HoldAnswer::Moved(_) => self.unclear = None,
+            HoldAnswer::Unclear(_) => self.away = None,
+            HoldAnswer::Away(_) => {}
         }
         before != (self.unclear.clone(), self.away.is_some())
             || was_held != self.known.as_ref().map(|known| known.held.clone())
@@ -213,7 +213,7 @@ pub async fn watch(fleet: Fleet, server: ApiServer, path: String, stop: Cancella
 }
 
 impl Fleet {
-    fn note_hold(&self, reading: &Reading) {
+    fn note_hold(&self, reading: &HoldAnswer) {
         let is_news = self
             .inner
             .switch
@@ -222,44 +222,44 @@ impl Fleet {
         self.publish();
         match reading {
             _ if !is_news => {}
-            Reading::Free => tracing::info!("no passes are held by the fleet's switch"),
-            Reading::Held(why) => tracing::warn!(why, "passes are held on all nodes"),
-            Reading::Unclear(why) | Reading::Away(why) | Reading::Moved(why) => {
+            HoldAnswer::Free => tracing::info!("no passes are held by the fleet's switch"),
+            HoldAnswer::Held(why) => tracing::warn!(why, "passes are held on all nodes"),
+            HoldAnswer::Unclear(why) | HoldAnswer::Away(why) | HoldAnswer::Moved(why) => {
                 tracing::warn!(why, "the fleet's switch cannot be read");
             }
         }
     }
 }
 
-async fn read(client: &ApiClient, path: &str) -> Reading {
+async fn read(client: &ApiClient, path: &str) -> HoldAnswer {
     let line = client.server().line("GET", path);
     let answer = match timeout(TIMEOUT, client.get(path)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(kubernetes::Error::Client(error @ outgoing::Error::TooLarge(_)))) => {
-            return Reading::Unclear(format!("{line}: {error}"));
+            return HoldAnswer::Unclear(format!("{line}: {error}"));
         }
         Ok(Err(error @ kubernetes::Error::OtherServer { .. })) => {
-            return Reading::Moved(error.to_string());
+            return HoldAnswer::Moved(error.to_string());
         }
-        Ok(Err(error)) => return Reading::Away(format!("{line}: {}", error.shown())),
+        Ok(Err(error)) => return HoldAnswer::Away(format!("{line}: {}", error.shown())),
         Err(_elapsed) => {
             let after = humantime::format_duration(TIMEOUT);
-            return Reading::Away(format!("{line}: no answer within {after}"));
+            return HoldAnswer::Away(format!("{line}: no answer within {after}"));
         }
     };
     match answer.status {
         StatusCode::OK => parse(&answer.bytes)
-            .unwrap_or_else(|problem| Reading::Unclear(format!("{line}: {problem}"))),
-        StatusCode::NOT_FOUND if is_missing(&answer.bytes, path) => Reading::Free,
+            .unwrap_or_else(|problem| HoldAnswer::Unclear(format!("{line}: {problem}"))),
+        StatusCode::NOT_FOUND if is_missing(&answer.bytes, path) => HoldAnswer::Free,
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
-            Reading::Away(format!("{line}: {}", answer.status))
+            HoldAnswer::Away(format!("{line}: {}", answer.status))
         }
-        status if status.is_server_error() => Reading::Away(format!("{line}: {status}")),
-        StatusCode::FORBIDDEN => Reading::Unclear(format!(
+        status if status.is_server_error() => HoldAnswer::Away(format!("{line}: {status}")),
+        StatusCode::FORBIDDEN => HoldAnswer::Unclear(format!(
             "{line}: {}: grant crisweep's account the right to get this ConfigMap",
             answer.status
         )),
-        status => Reading::Unclear(format!("{line}: {status}")),
+        status => HoldAnswer::Unclear(format!("{line}: {status}")),
     }
 }
 
@@ -273,7 +273,7 @@ fn is_missing(bytes: &[u8], path: &str) -> bool {
         && says("/details/name") == path.rsplit('/').next()
 }
 
-fn parse(bytes: &[u8]) -> Result<Reading, String> {
+fn parse(bytes: &[u8]) -> Result<HoldAnswer, String> {
     #[derive(Deserialize)]
     struct ConfigMap {
         kind: String,
@@ -291,12 +291,12 @@ fn parse(bytes: &[u8]) -> Result<Reading, String> {
     }
     let data = map.data.unwrap_or_default();
     match data.hold.as_deref() {
-        None | Some("false") => Ok(Reading::Free),
+        None | Some("false") => Ok(HoldAnswer::Free),
         Some("true") => {
             let reason = data.reason.filter(|reason| !reason.trim().is_empty());
             let reason = reason.as_deref().unwrap_or("no reason is given");
             let reason: String = reason.trim().chars().take(REASON_MAX_CHARS).collect();
-            Ok(Reading::Held(escape::owned_line(reason)))
+            Ok(HoldAnswer::Held(escape::owned_line(reason)))
         }
         Some(_) => Err("its key hold is neither \"true\" nor \"false\"".to_owned()),
     }
@@ -349,16 +349,16 @@ mod tests {
         };
         let before = new("https://a");
         assert_eq!(before.hold(), None);
-        before.note_hold(&Reading::Held("why".to_owned()));
+        before.note_hold(&HoldAnswer::Held("why".to_owned()));
         let hold = before.hold().unwrap();
         let after = new("https://a");
         after.held_before(&hold);
-        after.note_hold(&Reading::Away("gone".to_owned()));
+        after.note_hold(&HoldAnswer::Away("gone".to_owned()));
         assert_eq!(
             (state(&after).as_str(), after.hold()),
             ("held", Some(hold.clone()))
         );
-        after.note_hold(&Reading::Free);
+        after.note_hold(&HoldAnswer::Free);
         assert_eq!((state(&after).as_str(), after.hold()), ("free", None));
         // What was read is newer.
         after.held_before(&hold);
@@ -370,10 +370,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_read_stays_in_force_and_what_was_not_read_is_unknown() {
-        let (free, held) = (Reading::Free, Reading::Held("why".to_owned()));
-        let away = Reading::Away("gone".to_owned());
-        let unclear = Reading::Unclear("403".to_owned());
-        let moved = Reading::Moved("another server".to_owned());
+        let (free, held) = (HoldAnswer::Free, HoldAnswer::Held("why".to_owned()));
+        let away = HoldAnswer::Away("gone".to_owned());
+        let unclear = HoldAnswer::Unclear("403".to_owned());
+        let moved = HoldAnswer::Moved("another server".to_owned());
         for (readings, wanted) in [
             (&[][..], "unknown"),
             (&[&away], "unknown"),
@@ -401,7 +401,7 @@ mod tests {
     #[tokio::test]
     async fn a_reload_forgets_the_switch_only_for_another_one() {
         let fleet = fleet();
-        fleet.note_hold(&Reading::Held("why".to_owned()));
+        fleet.note_hold(&HoldAnswer::Held("why".to_owned()));
         let named = |name: Option<&str>| super::super::Config {
             namespace: Some("n".to_owned()),
             hold_config_map: name.map(str::to_owned),
@@ -426,12 +426,12 @@ mod tests {
             r#", "data": {}"#,
             r#", "data": {"hold": "false"}"#,
         ] {
-            assert_eq!(of(data), Ok(Reading::Free), "{data}");
+            assert_eq!(of(data), Ok(HoldAnswer::Free), "{data}");
         }
         let held = of(r#", "data": {"hold": "true", "reason": " a\nb "}"#);
-        assert_eq!(held, Ok(Reading::Held("a\\nb".to_owned())));
+        assert_eq!(held, Ok(HoldAnswer::Held("a\\nb".to_owned())));
         let none = of(r#", "data": {"hold": "true", "reason": ""}"#);
-        assert_eq!(none, Ok(Reading::Held("no reason is given".to_owned())));
+        assert_eq!(none, Ok(HoldAnswer::Held("no reason is given".to_owned())));
         for value in ["\"\"", "\"True\"", "\"yes\"", "\"1\"", "true", "[]"] {
             assert!(
                 of(&format!(r#", "data": {{"hold": {value}}}"#)).is_err(),
@@ -445,6 +445,9 @@ mod tests {
             r#", "data": {{"hold": "true", "reason": "{}"}}"#,
             "x".repeat(9_000)
         );
-        assert_eq!(of(&long), Ok(Reading::Held("x".repeat(REASON_MAX_CHARS))));
+        assert_eq!(
+            of(&long),
+            Ok(HoldAnswer::Held("x".repeat(REASON_MAX_CHARS)))
+        );
     }
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use strum::VariantArray;
 
 use super::age::at_least;
-use super::index::{Index, Newest, Places};
+use super::index::{Newest, RowSet, SnapshotIndex};
 use super::knowledge::Knowledge;
 use super::quiet::{Quiet, if_quiet};
 use super::{AgeFrom, ContainerPolicy, Limit, PodKnowledge, Policy, Protect, Verdict};
@@ -79,7 +79,7 @@ pub(super) struct ContainerJudge<'a> {
     newest: &'a Newest,
     quiet: Quiet,
     shields: Shields<'a>,
-    limits: Limits,
+    limits: Surplus,
 }
 
 impl<'a> ContainerJudge<'a> {
@@ -97,10 +97,10 @@ impl<'a> ContainerJudge<'a> {
             newest,
             quiet: Quiet::of(knowledge, policy),
             shields: Shields::new(snapshot, &policy.protect),
-            limits: Limits::none(index),
+            limits: Surplus::none(index),
         };
         let mut first = Vec::with_capacity(snapshot.containers.len());
-        let mut counted = Places::none(snapshot.containers.len());
+        let mut counted = RowSet::none(snapshot.containers.len());
         let (before, _) = ContainerRule::parts();
         for (place, container) in snapshot.containers.iter().enumerate() {
             let verdict = before.iter().find_map(|rule| judge.said(*rule, place));
@@ -119,7 +119,7 @@ impl<'a> ContainerJudge<'a> {
             }
             first.push(verdict);
         }
-        judge.limits = Limits::of(index, &counted, &policy.containers, newest);
+        judge.limits = Surplus::of(index, &counted, &policy.containers, newest);
         (judge, first)
     }
 
@@ -284,32 +284,37 @@ pub(super) fn protects_pod(protect: &Protect, pod: &PodRef) -> bool {
 }
 
 /// What the kubelet's two limits would remove.
-struct Limits {
-    superseded: Places,
-    over_cap: Places,
+struct Surplus {
+    superseded: RowSet,
+    over_cap: RowSet,
     /// The groups of which the cap removes something.
-    capped: Places,
+    capped: RowSet,
     /// The oldest of each group, if the policy keeps them. They count like any other, and nothing goes in their
     /// place.
-    first: Places,
+    first: RowSet,
     /// Number of containers that count for the cap.
     counted: usize,
 }
 
-impl Limits {
-    fn none(index: &Index<'_>) -> Self {
+impl Surplus {
+    fn none(index: &SnapshotIndex<'_>) -> Self {
         let count = index.snapshot.containers.len();
         Self {
-            superseded: Places::none(count),
-            over_cap: Places::none(count),
-            capped: Places::none(index.groups().count()),
-            first: Places::none(count),
+            superseded: RowSet::none(count),
+            over_cap: RowSet::none(count),
+            capped: RowSet::none(index.groups().count()),
+            first: RowSet::none(count),
             counted: 0,
         }
     }
 
     /// `counted` are the positions of the containers that count for the limits.
-    fn of(index: &Index<'_>, counts: &Places, rules: &ContainerPolicy, newest: &Newest) -> Self {
+    fn of(
+        index: &SnapshotIndex<'_>,
+        counts: &RowSet,
+        rules: &ContainerPolicy,
+        newest: &Newest,
+    ) -> Self {
         let snapshot = index.snapshot;
         let mut limits = Self::none(index);
         // A container beyond the limit of its name stays beyond it, and one that is not the newest stays so,
@@ -343,7 +348,7 @@ impl Limits {
 
     /// The kubelet's node-wide limit: first an equal share for each name (rounded down, at least one), then
     /// the oldest of all.
-    fn cap(&mut self, index: &Index<'_>, mut counted: Vec<usize>, max_dead: usize) {
+    fn cap(&mut self, index: &SnapshotIndex<'_>, mut counted: Vec<usize>, max_dead: usize) {
         if counted.len() <= max_dead {
             return;
         }
@@ -368,7 +373,7 @@ impl Limits {
 }
 
 /// Sorts positions group by group, newest first in each.
-fn by_group(index: &Index<'_>, counts: impl Fn(usize) -> bool) -> Vec<usize> {
+fn by_group(index: &SnapshotIndex<'_>, counts: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut all: Vec<usize> = Vec::new();
     for places in index.groups() {
         let before = all.len();
@@ -380,7 +385,7 @@ fn by_group(index: &Index<'_>, counts: impl Fn(usize) -> bool) -> Vec<usize> {
 }
 
 /// Removes from each group what is beyond the limit; the positions are sorted by group.
-fn trim(index: &Index<'_>, places: &mut Vec<usize>, limit: Limit, taken: &mut Places) {
+fn trim(index: &SnapshotIndex<'_>, places: &mut Vec<usize>, limit: Limit, taken: &mut RowSet) {
     let Limit::AtMost(limit) = limit else { return };
     let (mut group, mut kept) = (None, 0);
     places.retain(|&place| {

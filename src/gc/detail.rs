@@ -18,7 +18,7 @@ use jiff::Timestamp;
 
 use super::age::at_least;
 use super::containers::counts_from;
-use super::facts::{Facts, short, span};
+use super::facts::{PlanFacts, short, span};
 use super::{AgeFrom, Limit, Subject, Verdict};
 use crate::model::{
     Container, ContainerState, Coverage, KeepReason, Labels, PodRef, PodSandbox, RemoveReason,
@@ -28,7 +28,7 @@ use crate::model::{
 /// The longest text. Names from outside can be long.
 const DETAIL_MAX: usize = 300;
 
-impl Facts<'_> {
+impl PlanFacts<'_> {
     /// Returns the facts behind the verdict on `subject`.
     pub(super) fn detail(&self, subject: &Subject, verdict: Verdict) -> String {
         let text = match (subject.target, verdict) {

@@ -15,17 +15,17 @@ mod words;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::facts::{Facts, short};
+use super::facts::{PlanFacts, short};
 use super::{Plan, PodKnowledge, Policy, Subject, Verdict};
 use crate::model::{PodSourceKind, Snapshot, Target};
-pub use answer::{Answer, ObjectAnswer, PodAnswer};
+pub use answer::{ExplainAnswer, ObjectAnswer, PodAnswer};
 pub use find::{NotFound, PREFIX_MIN};
 use words::said;
 pub use words::{keep_text, kept_text, remove_text};
 
 /// Explains the objects of one plan.
 pub struct Explainer<'a> {
-    facts: Facts<'a>,
+    facts: PlanFacts<'a>,
     plan: &'a Plan,
     source: PodSourceKind,
 }
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Explainer<'_> {
 
 /// An object of a plan and its verdict.
 #[derive(Clone, Copy, Debug)]
-pub struct Judged<'a> {
+pub struct JudgedObject<'a> {
     /// The object.
     pub subject: &'a Subject,
     /// The plan's verdict.
@@ -80,7 +80,7 @@ pub struct RuleLine {
     /// Its name.
     pub rule: &'static str,
     /// What it said.
-    pub said: Said,
+    pub said: RuleResult,
     /// The reason that it gives.
     pub reason: Option<&'static str>,
     /// Whether this is the verdict.
@@ -91,9 +91,9 @@ pub struct RuleLine {
 
 /// What a rule said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Said"))]
 #[serde(rename_all = "kebab-case")]
-pub enum Said {
+pub enum RuleResult {
     /// Nothing: the next rule was asked.
     Passes,
     /// It keeps the object.
@@ -169,19 +169,19 @@ impl<'a> Explainer<'a> {
         source: PodSourceKind,
     ) -> Self {
         Self {
-            facts: Facts::of(snapshot, policy, plan),
+            facts: PlanFacts::of(snapshot, policy, plan),
             plan,
             source,
         }
     }
 
     /// Returns every object of the plan.
-    pub fn judged(&self) -> impl Iterator<Item = Judged<'a>> + use<'a> {
-        let removed = self.plan.removals.iter().map(|removal| Judged {
+    pub fn judged(&self) -> impl Iterator<Item = JudgedObject<'a>> + use<'a> {
+        let removed = self.plan.removals.iter().map(|removal| JudgedObject {
             subject: &removal.subject,
             verdict: Verdict::Remove(removal.reason),
         });
-        let kept = self.plan.kept.iter().map(|kept| Judged {
+        let kept = self.plan.kept.iter().map(|kept| JudgedObject {
             subject: &kept.subject,
             verdict: Verdict::Keep(kept.reason),
         });
@@ -189,7 +189,7 @@ impl<'a> Explainer<'a> {
     }
 
     /// Explains the verdict on one object.
-    pub fn explain(&self, judged: Judged<'a>) -> Explanation {
+    pub fn explain(&self, judged: JudgedObject<'a>) -> Explanation {
         let rules = self.rules(judged);
         let (held_by, more_holders) = self.held_by(judged, &rules);
         let would_change = self.would_change(judged, &rules, &held_by);
@@ -204,11 +204,11 @@ impl<'a> Explainer<'a> {
     }
 
     /// Returns the facts behind a verdict in words.
-    fn detail(&self, judged: Judged<'_>) -> String {
+    fn detail(&self, judged: JudgedObject<'_>) -> String {
         self.facts.detail(judged.subject, judged.verdict)
     }
 
-    fn summary(&self, judged: Judged<'_>, held_by: &[Holder]) -> String {
+    fn summary(&self, judged: JudgedObject<'_>, held_by: &[Holder]) -> String {
         let (title, (verdict, reason)) = (title(judged.subject), label(judged.verdict));
         let verdict = said(verdict);
         let mut text = format!("{title} {verdict} ({reason}): {}", self.detail(judged));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::index::{Newest, Places};
+use super::index::{Newest, RowSet};
 use super::knowledge::Knowledge;
 use super::{Plan, Policy, Subject};
 use crate::model::{
@@ -17,14 +17,14 @@ use crate::model::{
 };
 
 /// The snapshot behind a plan, by what its objects are found by.
-pub(super) struct Facts<'a> {
+pub(super) struct PlanFacts<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) policy: &'a Policy,
     pub(super) knowledge: Knowledge<'a>,
     pub(super) newest_containers: Newest,
     pub(super) newest_sandboxes: Newest,
     /// The containers that the plan removes.
-    pub(super) gone: Places,
+    pub(super) gone: RowSet,
     /// Why the pod source is not believed, if it is not.
     pub(super) source_doubt: Option<String>,
     /// Places by id.
@@ -37,7 +37,7 @@ pub(super) struct Facts<'a> {
     users: BTreeMap<&'a ContainerImage, (ImageMatcher, Vec<&'a Container>)>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> PlanFacts<'a> {
     /// Takes `plan`, which was made from this snapshot under this policy.
     pub(super) fn of(snapshot: &'a Snapshot, policy: &'a Policy, plan: &Plan) -> Self {
         let knowledge = Knowledge::of(snapshot, policy);
@@ -45,7 +45,7 @@ impl<'a> Facts<'a> {
             .removals_of(Target::Containers)
             .map(|removal| removal.subject.id.as_str())
             .collect();
-        let mut gone = Places::none(snapshot.containers.len());
+        let mut gone = RowSet::none(snapshot.containers.len());
         let mut inmates: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let mut users = BTreeMap::new();
         for (place, container) in snapshot.containers.iter().enumerate() {

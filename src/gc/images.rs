@@ -18,7 +18,7 @@ use strum::VariantArray;
 pub(super) use room::used_percent;
 
 use super::age::at_least;
-use super::index::Places;
+use super::index::RowSet;
 use super::{Expected, ImagePolicy, ImageUse, PodKnowledge, Policy, Subject, Verdict};
 use crate::model::{
     Container, ContainerImage, Coverage, FilesystemUsage, Image, ImageAge, ImageId, ImageMatcher,
@@ -58,7 +58,7 @@ impl ImageRule {
 pub(super) fn judge<'a>(
     snapshot: &'a Snapshot,
     policy: &Policy,
-    gone: &Places,
+    gone: &RowSet,
 ) -> Vec<(&'a Image, Verdict)> {
     let Images::Known(store) = &snapshot.images else {
         return Vec::new();
@@ -87,7 +87,7 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
         snapshot: &'a Snapshot,
         store: &'a ImageStore,
         rules: &'p ImagePolicy,
-        gone: &Places,
+        gone: &RowSet,
     ) -> Self {
         let mut judge = Self {
             snapshot,
@@ -208,7 +208,7 @@ struct Needs {
 }
 
 impl Needs {
-    fn gather(snapshot: &Snapshot, store: &ImageStore, gone: &Places) -> Self {
+    fn gather(snapshot: &Snapshot, store: &ImageStore, gone: &RowSet) -> Self {
         let containers = snapshot.containers.iter().enumerate();
         let mut seen = BTreeSet::new();
         // Most containers share their image with others.

@@ -9,17 +9,17 @@ use crate::model::{Numbering, PodUid, Snapshot, head};
 
 /// The numbers of a snapshot's records. Containers and sandboxes are identified by their position.
 #[derive(Debug)]
-pub(super) struct Index<'a> {
+pub(super) struct SnapshotIndex<'a> {
     pub(super) snapshot: &'a Snapshot,
     /// Numbers of the containers' pods, then of the sandboxes'.
     numbers: Numbering<'a>,
     /// The records of one container name of one pod form one group.
     groups: Numbering<'a>,
-    pub(super) containers: Ages,
-    pub(super) sandboxes: Ages,
+    pub(super) containers: RowAges,
+    pub(super) sandboxes: RowAges,
 }
 
-impl<'a> Index<'a> {
+impl<'a> SnapshotIndex<'a> {
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         let of_containers = snapshot.containers.iter().map(|it| it.pod.as_deref());
         let of_sandboxes = snapshot.sandboxes.iter().map(|it| it.pod.as_deref());
@@ -33,10 +33,10 @@ impl<'a> Index<'a> {
             snapshot,
             numbers,
             groups,
-            containers: Ages::of(&snapshot.containers, |it| {
+            containers: RowAges::of(&snapshot.containers, |it| {
                 (it.created_at, it.attempt, it.id.as_str())
             }),
-            sandboxes: Ages::of(&snapshot.sandboxes, |it| {
+            sandboxes: RowAges::of(&snapshot.sandboxes, |it| {
                 (it.created_at, it.attempt, it.id.as_str())
             }),
         }
@@ -92,9 +92,9 @@ impl<'a> Index<'a> {
 
 /// Some positions of a list.
 #[derive(Debug)]
-pub(super) struct Places(Vec<bool>);
+pub(super) struct RowSet(Vec<bool>);
 
-impl Places {
+impl RowSet {
     /// Returns an empty selection of `count` positions.
     pub(super) fn none(count: usize) -> Self {
         Self(vec![false; count])
@@ -118,7 +118,7 @@ impl Places {
 
 /// The ages of a list's rows.
 #[derive(Debug)]
-pub(super) struct Ages {
+pub(super) struct RowAges {
     by_place: Vec<Age>,
     /// Places.
     oldest_first: Vec<u32>,
@@ -132,7 +132,7 @@ pub(super) struct Age {
     pub(super) by_creation: u32,
 }
 
-impl Ages {
+impl RowAges {
     fn of<'a, T>(rows: &'a [T], key: impl Fn(&'a T) -> (Timestamp, u32, &'a str)) -> Self {
         let keys = rows.iter().zip(0_u32..).map(|(row, place)| {
             let (created_at, attempt, id) = key(row);
@@ -183,13 +183,16 @@ impl Ages {
 pub(super) struct Newest {
     /// By group: the positions of both.
     of_group: Vec<Option<[usize; 2]>>,
-    all: Places,
+    all: RowSet,
 }
 
 impl Newest {
     /// Takes the places of the rows of each group.
-    fn of(ages: &Ages, groups: impl Iterator<Item = impl Iterator<Item = usize> + Clone>) -> Self {
-        let mut all = Places::none(ages.len());
+    fn of(
+        ages: &RowAges,
+        groups: impl Iterator<Item = impl Iterator<Item = usize> + Clone>,
+    ) -> Self {
+        let mut all = RowSet::none(ages.len());
         let of_group = groups.map(|places| {
             let by_attempt = places.clone().max_by_key(|it| (ages.at(*it), *it))?;
             let by_creation = places.max_by_key(|it| (ages.at(*it).by_creation, *it))?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::age::at_least;
-use super::index::Index;
+use super::index::SnapshotIndex;
 use super::{PodKnowledge, Policy};
 use crate::model::{
     ConfigSource, ContainerState, Coverage, PodHistory, PodList, PodSandbox, PodSandboxState,
@@ -23,9 +23,9 @@ pub(super) const AFTER_REBOOT: Duration = Duration::from_secs(15 * 60);
 /// What is known of each pod that the runtime has something of.
 #[derive(Debug)]
 pub struct Knowledge<'a> {
-    index: Index<'a>,
-    node: Node<'a>,
-    pods: Vec<Pod<'a>>,
+    index: SnapshotIndex<'a>,
+    node: NodeKnowledge<'a>,
+    pods: Vec<PodSigns<'a>>,
     /// By the pods' numbers.
     states: Vec<PodKnowledge>,
     incomplete: Option<&'a str>,
@@ -72,10 +72,10 @@ labelled!(SourceState);
 impl<'a> Knowledge<'a> {
     /// Judges every pod of the snapshot.
     pub fn of(snapshot: &'a Snapshot, policy: &Policy) -> Self {
-        let index = Index::of(snapshot);
+        let index = SnapshotIndex::of(snapshot);
         let pods = pods(&index);
         let incomplete = missing_live_pod(snapshot, policy, &pods);
-        let node = Node {
+        let node = NodeKnowledge {
             snapshot,
             settle: policy.pods.settle,
             // An unseen living pod could be the one that the source's list lacks.
@@ -106,7 +106,7 @@ impl<'a> Knowledge<'a> {
     }
 
     /// Returns the numbers of the snapshot's records.
-    pub(super) fn index(&self) -> &Index<'a> {
+    pub(super) fn index(&self) -> &SnapshotIndex<'a> {
         &self.index
     }
 
@@ -142,7 +142,7 @@ impl<'a> Knowledge<'a> {
     }
 
     /// Returns what runtime and source say of each pod, and what is known of it, in the order of their numbers.
-    pub(super) fn pods(&self) -> impl Iterator<Item = (&Pod<'a>, PodKnowledge)> {
+    pub(super) fn pods(&self) -> impl Iterator<Item = (&PodSigns<'a>, PodKnowledge)> {
         self.pods.iter().zip(self.states.iter().copied())
     }
 
@@ -158,7 +158,7 @@ impl<'a> Knowledge<'a> {
             Pods::Unknown(_) => None,
         };
         let history = snapshot.pod_history.get(uid);
-        let mut pod = Pod::new(uid.as_str(), listed, history);
+        let mut pod = PodSigns::new(uid.as_str(), listed, history);
         pod.youngest = Some(youngest);
         pod.last_exit = snapshot.last_exits.get(uid).copied();
         self.node.told(&pod).unwrap_or(PodKnowledge::Unknown)
@@ -184,7 +184,7 @@ pub(super) fn can_never_be_listed(snapshot: &Snapshot, uid: &str) -> bool {
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, and all can be true"
 )]
-pub(super) struct Pod<'a> {
+pub(super) struct PodSigns<'a> {
     uid: &'a str,
     /// Its entry in the source's list.
     listed: Option<SourcePod>,
@@ -225,7 +225,7 @@ impl ToldSource {
     }
 }
 
-impl<'a> Pod<'a> {
+impl<'a> PodSigns<'a> {
     fn new(uid: &'a str, listed: Option<&SourcePod>, history: Option<&'a PodHistory>) -> Self {
         Self {
             uid,
@@ -256,7 +256,7 @@ impl<'a> Pod<'a> {
 }
 
 /// Collects what is known of each pod, in the order of their numbers.
-fn pods<'a>(index: &Index<'a>) -> Vec<Pod<'a>> {
+fn pods<'a>(index: &SnapshotIndex<'a>) -> Vec<PodSigns<'a>> {
     let snapshot = index.snapshot;
     let listed = match &snapshot.pods {
         Pods::Known(list) => index.beside_pods(&list.pods),
@@ -266,10 +266,10 @@ fn pods<'a>(index: &Index<'a>) -> Vec<Pod<'a>> {
     let last_exits = index.beside_pods(&snapshot.last_exits);
     let told = listed.into_iter().zip(histories).zip(last_exits);
     let pods = index.uids().zip(told);
-    let mut pods: Vec<Pod<'_>> = pods
-        .map(|(uid, ((listed, history), last_exit))| Pod {
+    let mut pods: Vec<PodSigns<'_>> = pods
+        .map(|(uid, ((listed, history), last_exit))| PodSigns {
             last_exit: last_exit.copied(),
-            ..Pod::new(uid, listed, history)
+            ..PodSigns::new(uid, listed, history)
         })
         .collect();
     for (place, sandbox) in snapshot.sandboxes.iter().enumerate() {
@@ -302,13 +302,17 @@ fn pods<'a>(index: &Index<'a>) -> Vec<Pod<'a>> {
 
 /// Finds a pod with a ready sandbox, a running container or one in state unknown that the list lacks: the
 /// list is partial, so absence from it proves nothing for any pod.
-fn missing_live_pod<'a>(snapshot: &Snapshot, policy: &Policy, pods: &[Pod<'a>]) -> Option<&'a str> {
+fn missing_live_pod<'a>(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    pods: &[PodSigns<'a>],
+) -> Option<&'a str> {
     if matches!(snapshot.pods, Pods::Unknown(_)) {
         return None;
     }
     // The operator declares that a container in state unknown is dead.
     let unknown_is_dead = policy.containers.include_unknown;
-    let may_live = |pod: &Pod<'_>| pod.lives() || !pod.is_quiet() && !unknown_is_dead;
+    let may_live = |pod: &PodSigns<'_>| pod.lives() || !pod.is_quiet() && !unknown_is_dead;
     pods.iter()
         .find(|pod| may_live(pod) && pod.listed.is_none())
         .map(|pod| pod.uid)
@@ -326,7 +330,7 @@ fn vouched(snapshot: &Snapshot) -> BTreeSet<ConfigSource> {
 
 /// What holds for every pod of a node.
 #[derive(Debug)]
-struct Node<'a> {
+struct NodeKnowledge<'a> {
     snapshot: &'a Snapshot,
     settle: Duration,
     /// The list may lack a pod that lives.
@@ -337,8 +341,8 @@ struct Node<'a> {
     vouched: BTreeSet<ConfigSource>,
 }
 
-impl Node<'_> {
-    fn judge(&self, policy: &Policy, pod: &Pod<'_>) -> PodKnowledge {
+impl NodeKnowledge<'_> {
+    fn judge(&self, policy: &Policy, pod: &PodSigns<'_>) -> PodKnowledge {
         match self.told(pod) {
             Some(PodKnowledge::Absent) | None if self.may_assume_finished(policy, pod) => {
                 PodKnowledge::Assumed
@@ -349,7 +353,7 @@ impl Node<'_> {
     }
 
     /// Returns what the list shows of a pod; `None` if it proves nothing.
-    fn told(&self, pod: &Pod<'_>) -> Option<PodKnowledge> {
+    fn told(&self, pod: &PodSigns<'_>) -> Option<PodKnowledge> {
         let Pods::Known(list) = &self.snapshot.pods else {
             return None;
         };
@@ -369,7 +373,7 @@ impl Node<'_> {
     }
 
     /// Says whether the list would have the pod if it existed.
-    fn proves_absence(&self, list: &PodList, pod: &Pod<'_>) -> bool {
+    fn proves_absence(&self, list: &PodList, pod: &PodSigns<'_>) -> bool {
         let vouches = match self.source(pod) {
             ToldSource::One(source) => self.vouched.contains(&source),
             // Its sandboxes contradict each other, or were not seen.
@@ -379,7 +383,7 @@ impl Node<'_> {
     }
 
     /// One answer can be short: a kubelet that has just started adds its pods one by one.
-    fn by_absence(&self, pod: &Pod<'_>) -> PodKnowledge {
+    fn by_absence(&self, pod: &PodSigns<'_>) -> PodKnowledge {
         let since = pod.history.and_then(|history| history.absent_since);
         let is_old = |since| at_least(self.snapshot.age(since), self.settle);
         if self.settle.is_zero() || since.is_some_and(is_old) {
@@ -391,7 +395,7 @@ impl Node<'_> {
 
     /// Returns the pod's source at the kubelet, as its sandboxes say, now or earlier; by the UID's format
     /// only if no sandbox ever said it. A manifest may set the UID of its pod.
-    fn source(&self, pod: &Pod<'_>) -> ToldSource {
+    fn source(&self, pod: &PodSigns<'_>) -> ToldSource {
         // An unseen sandbox may say otherwise.
         let seen = self.snapshot.seen.sandboxes == Coverage::Whole || pod.has_sandbox;
         if pod.source != ToldSource::None || !seen {
@@ -404,13 +408,13 @@ impl Node<'_> {
         })
     }
 
-    fn is_static(&self, pod: &Pod<'_>) -> bool {
+    fn is_static(&self, pod: &PodSigns<'_>) -> bool {
         let source = self.source(pod);
         let unsaid = source == ToldSource::None && !is_static_shaped(pod.uid);
         source != ToldSource::One(ConfigSource::Api) && !unsaid
     }
 
-    fn may_assume_finished(&self, policy: &Policy, pod: &Pod<'_>) -> bool {
+    fn may_assume_finished(&self, policy: &Policy, pod: &PodSigns<'_>) -> bool {
         let snapshot = self.snapshot;
         let Some(after) = policy.assume_finished_after else {
             return false;
@@ -433,7 +437,7 @@ impl Node<'_> {
 
 /// Says whether something of the pod is younger than the list or exited after it, or may have: the pod may have been
 /// created since, may have lived when the list lacked it or, if static, may have come back under its old UID.
-fn outlives(snapshot: &Snapshot, pod: &Pod<'_>, list: &PodList) -> bool {
+fn outlives(snapshot: &Snapshot, pod: &PodSigns<'_>, list: &PodList) -> bool {
     let latest = pod.youngest.max(pod.last_exit);
     list.as_of.is_some_and(|as_of| {
         !snapshot.seen.is_all() || pod.unknown_exit || latest.is_none_or(|latest| latest >= as_of)

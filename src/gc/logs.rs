@@ -10,7 +10,7 @@ use strum::VariantArray;
 
 use super::age::at_least;
 use super::containers::protects_pod;
-use super::index::Places;
+use super::index::RowSet;
 use super::knowledge::Knowledge;
 use super::{Expected, PodKnowledge, Policy, Subject, Verdict};
 use crate::model::{
@@ -35,7 +35,7 @@ pub(super) enum LogObject<'a> {
 pub(super) fn judge<'a>(
     policy: &Policy,
     knowledge: &Knowledge<'a>,
-    gone: &Places,
+    gone: &RowSet,
     mut each: impl FnMut(LogObject<'a>, Verdict),
 ) {
     let snapshot = knowledge.index().snapshot;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::age::at_least;
-use super::index::Places;
+use super::index::RowSet;
 use super::knowledge::{Knowledge, can_never_be_listed};
 use super::logs::{self, LogObject};
 use super::plan::removable_of_unknown;
@@ -43,7 +43,7 @@ fn dirs(snapshot: &Snapshot, policy: &Policy, known: &Knowledge<'_>) -> usize {
         return 0;
     }
     let mut count = 0;
-    let gone = Places::none(snapshot.containers.len());
+    let gone = RowSet::none(snapshot.containers.len());
     logs::judge(policy, known, &gone, |log, verdict| {
         let LogObject::Dir(dir) = log else { return };
         let told =

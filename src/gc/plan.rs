@@ -4,13 +4,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::facts::Facts;
-use super::index::{Newest, Places};
+use super::facts::PlanFacts;
+use super::index::{Newest, RowSet};
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
 use super::newer::Newer;
 use super::{
-    AgeFrom, Expected, Kept, Plan, Planned, PodKnowledge, Policy, Removal, Subject, Summary,
+    AgeFrom, Expected, KeptObject, Plan, Planned, PodKnowledge, Policy, Removal, Subject, Summary,
     Verdict, containers, images, logs, sandboxes,
 };
 use crate::model::{
@@ -144,7 +144,7 @@ impl<'a> Verdicts<'a> {
                 earlier.keep_others(verdict, object);
             }
         }
-        let mut gone = Places::none(snapshot.containers.len());
+        let mut gone = RowSet::none(snapshot.containers.len());
         for (place, _) in removals_in(&verdicts.containers) {
             gone.add(place);
         }
@@ -312,7 +312,7 @@ impl Plan {
             }),
             // No verdict removes an object without a name of the kubelet's.
             (Verdict::Remove(_), None) => {}
-            (Verdict::Keep(reason), _) => self.kept.push(Kept {
+            (Verdict::Keep(reason), _) => self.kept.push(KeptObject {
                 subject,
                 reason,
                 detail: Box::default(),
@@ -340,7 +340,7 @@ impl Plan {
             let planned = counts.remove.entry(reason).or_default();
             *planned = planned.saturating_sub(1);
             counts.count(Verdict::Keep(KeepReason::TooYoung));
-            self.kept.push(Kept {
+            self.kept.push(KeptObject {
                 subject,
                 reason: KeepReason::TooYoung,
                 detail: Box::default(),
@@ -364,7 +364,7 @@ impl Plan {
     /// Adds the facts behind each verdict; the plan was made from this snapshot. For people: passes and
     /// scrapes do not need them.
     pub fn add_details(&mut self, snapshot: &Snapshot, policy: &Policy) {
-        let facts = Facts::of(snapshot, policy, self);
+        let facts = PlanFacts::of(snapshot, policy, self);
         for removal in &mut self.removals {
             let verdict = Verdict::Remove(removal.reason);
             removal.detail = facts.detail(&removal.subject, verdict).into();

@@ -8,7 +8,7 @@ use regex_lite::Regex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::model::setting::{
-    AbsolutePath, As, COUNT_MAX, Form, Kind, List, Off, One, Time, Whole, settings,
+    AbsolutePath, As, COUNT_MAX, ListOf, Off, One, SettingForm, TextKind, Time, Whole, settings,
 };
 use crate::model::{Labels, PodRef};
 
@@ -37,7 +37,7 @@ impl Serialize for Limit {
     }
 }
 
-impl Form for Limit {
+impl SettingForm for Limit {
     type Value = Self;
 
     fn must_be() -> String {
@@ -149,13 +149,13 @@ settings! {
 #[serde(default, deny_unknown_fields)]
 pub struct Protect {
     /// Namespaces whose pods' objects stay.
-    #[serde(with = "As::<List<Namespace, BTreeSet<String>>>")]
+    #[serde(with = "As::<ListOf<Namespace, BTreeSet<String>>>")]
     pub namespaces: BTreeSet<String>,
     /// Labels (`key` or `key=value`) whose bearers stay; the kubelet's own too (`io.kubernetes.pod.namespace`,
     /// `.pod.name`, `.pod.uid`, `.container.name`).
     #[serde(
         serialize_with = "show_labels",
-        deserialize_with = "As::<List<Label>>::deserialize"
+        deserialize_with = "As::<ListOf<LabelSelector>>::deserialize"
     )]
     pub labels: Vec<(String, Option<String>)>,
 }
@@ -193,7 +193,7 @@ impl Protect {
 
 struct Namespace;
 
-impl Kind for Namespace {
+impl TextKind for Namespace {
     type Value = String;
     const MUST_BE: &str = "a namespace's name: up to 63 of a-z, 0-9 and -";
 
@@ -204,9 +204,9 @@ impl Kind for Namespace {
     }
 }
 
-struct Label;
+struct LabelSelector;
 
-impl Kind for Label {
+impl TextKind for LabelSelector {
     type Value = (String, Option<String>);
     const MUST_BE: &str = "a label as \"key=value\" or \"key\"";
 
@@ -324,7 +324,7 @@ impl<'de> Deserialize<'de> for KeepPattern {
 
 struct Expression;
 
-impl Kind for Expression {
+impl TextKind for Expression {
     type Value = String;
     const MUST_BE: &str = "a regular expression";
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::age::at_least;
-use super::knowledge::{Knowledge, Pod};
+use super::knowledge::{Knowledge, PodSigns};
 use super::{PodKnowledge, Policy, Verdict};
 use crate::model::{Coverage, KUBELET_SYNCS_IN, KeepReason, Outage, RemoveReason, Snapshot};
 
@@ -42,7 +42,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    fn allows(&self, pod: &Pod<'_>, state: PodKnowledge) -> bool {
+    fn allows(&self, pod: &PodSigns<'_>, state: PodKnowledge) -> bool {
         if self.enough.is_zero() {
             return true;
         }
@@ -65,7 +65,7 @@ impl Judge<'_> {
     }
 
     /// crisweep itself has seen it finished long enough.
-    fn seen_over(&self, pod: &Pod<'_>) -> bool {
+    fn seen_over(&self, pod: &PodSigns<'_>) -> bool {
         let since = pod.history.and_then(|history| history.over_since);
         since.is_some_and(|since| at_least(self.snapshot.age(since), self.enough))
     }
@@ -78,7 +78,7 @@ impl Judge<'_> {
     }
 
     /// Its last exit is known and at least `long` before `then`.
-    fn exited(&self, pod: &Pod<'_>, then: Timestamp, long: Duration) -> bool {
+    fn exited(&self, pod: &PodSigns<'_>, then: Timestamp, long: Duration) -> bool {
         // An unseen container may have exited later than all seen ones.
         let is_whole = self.snapshot.seen.containers == Coverage::Whole;
         let at = pod.last_exit.filter(|_| is_whole && !pod.unknown_exit);
@@ -86,7 +86,7 @@ impl Judge<'_> {
     }
 
     /// No source says when an assumed pod ended: it must have counted as finished this long.
-    fn assumed_for_long(&self, pod: &Pod<'_>) -> bool {
+    fn assumed_for_long(&self, pod: &PodSigns<'_>) -> bool {
         let after = self.assume_finished_after.unwrap_or(Duration::MAX);
         let long = after.saturating_add(self.enough);
         SignedDuration::try_from(long).is_ok() && self.exited(pod, self.snapshot.taken_at, long)

@@ -4,7 +4,7 @@ use strum::VariantArray;
 
 use super::age::at_least;
 use super::containers::protects_pod;
-use super::index::{Ages, Index, Newest, Places};
+use super::index::{Newest, RowAges, RowSet, SnapshotIndex};
 use super::knowledge::Knowledge;
 use super::quiet::{Quiet, if_quiet};
 use super::{Limit, PodKnowledge, Policy, Verdict};
@@ -54,7 +54,7 @@ pub(super) fn judge(
     policy: &Policy,
     knowledge: &Knowledge<'_>,
     newest: &Newest,
-    gone: &Places,
+    gone: &RowSet,
 ) -> Vec<Verdict> {
     let (judge, first) = SandboxJudge::new(policy, knowledge, newest, gone);
     let snapshot = judge.snapshot();
@@ -76,8 +76,8 @@ pub(super) struct SandboxJudge<'a> {
     knowledge: &'a Knowledge<'a>,
     newest: &'a Newest,
     quiet: Quiet,
-    named: Places,
-    over_cap: Places,
+    named: RowSet,
+    over_cap: RowSet,
     /// Number of dead sandboxes that count for the cap.
     pub(super) dead: usize,
 }
@@ -88,7 +88,7 @@ impl<'a> SandboxJudge<'a> {
         policy: &'a Policy,
         knowledge: &'a Knowledge<'a>,
         newest: &'a Newest,
-        gone: &Places,
+        gone: &RowSet,
     ) -> (Self, Vec<Option<Verdict>>) {
         let index = knowledge.index();
         let snapshot = index.snapshot;
@@ -98,7 +98,7 @@ impl<'a> SandboxJudge<'a> {
             newest,
             quiet: Quiet::of(knowledge, policy),
             named: named(index, gone),
-            over_cap: Places::none(snapshot.sandboxes.len()),
+            over_cap: RowSet::none(snapshot.sandboxes.len()),
             dead: 0,
         };
         let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.sandboxes.len());
@@ -187,7 +187,7 @@ impl<'a> SandboxJudge<'a> {
 
 /// Finds the sandboxes that containers name. A container without a sandbox id may be in any sandbox of its
 /// pod; without a pod, in any sandbox at all.
-fn named(index: &Index<'_>, gone: &Places) -> Places {
+fn named(index: &SnapshotIndex<'_>, gone: &RowSet) -> RowSet {
     let Snapshot {
         containers,
         sandboxes,
@@ -196,7 +196,7 @@ fn named(index: &Index<'_>, gone: &Places) -> Places {
     let of_sandboxes = sandboxes.iter().map(|it| Some(it.id.as_str()));
     let of_containers = containers.iter().map(|it| Some(it.sandbox_id.as_str()));
     let ids = Numbering::of(of_sandboxes.chain(of_containers));
-    let mut named_ids = Places::none(ids.texts().len());
+    let mut named_ids = RowSet::none(ids.texts().len());
     // The pods of containers without a sandbox id; `None`: any pod.
     let mut astray: Vec<Option<usize>> = Vec::new();
     for (place, container) in containers.iter().enumerate() {
@@ -216,7 +216,7 @@ fn named(index: &Index<'_>, gone: &Places) -> Places {
                 || astray.first() == Some(&None)
                 || astray.binary_search(&pod).is_ok())
     };
-    let mut named = Places::none(sandboxes.len());
+    let mut named = RowSet::none(sandboxes.len());
     for place in 0..sandboxes.len() {
         let is_named = ids.at(place).is_some_and(|id| named_ids.has(id));
         if is_named || may_hold_astray(index.pod_of_sandbox(place)) {
@@ -246,8 +246,8 @@ pub(super) fn unless_quarantined(
     }
 }
 
-fn over_cap(ages: &Ages, mut counted: Vec<usize>, max_dead: Limit) -> Places {
-    let mut taken = Places::none(ages.len());
+fn over_cap(ages: &RowAges, mut counted: Vec<usize>, max_dead: Limit) -> RowSet {
+    let mut taken = RowSet::none(ages.len());
     let Limit::AtMost(max_dead) = max_dead else {
         return taken;
     };

@@ -11,7 +11,7 @@ use crate::model::{PodRef, Target, Text};
 /// The fields that [`Subject`] writes.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
-struct Written {
+struct SubjectSchema {
     target: Target,
     /// Its full id; a log's path.
     id: Text,
@@ -45,7 +45,7 @@ impl JsonSchema for Subject {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Written::json_schema(generator)
+        SubjectSchema::json_schema(generator)
     }
 }
 
@@ -80,7 +80,7 @@ fn the_schema_of_a_subject_has_the_fields_that_are_written() {
         })),
     };
     let written = serde_json::to_value(subject).unwrap();
-    let schema = schemars::schema_for!(Written).to_value();
+    let schema = schemars::schema_for!(SubjectSchema).to_value();
     let keys = |of: &serde_json::Value| of.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&written), keys(&schema["properties"]));
 }

@@ -33,7 +33,7 @@ pub(super) struct Webhook {
     #[serde(default)]
     receiver: serde_json::Value,
     #[cfg_attr(test, schemars(with = "Vec<Received>"))]
-    alerts: Vec<Object<Received>>,
+    alerts: Vec<JsonObject<Received>>,
 }
 
 /// An [`Alert`] and its status. It repeats the fields of `Alert`, because serde's `flatten` would first copy
@@ -42,7 +42,7 @@ pub(super) struct Webhook {
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Alert"))]
 struct Received {
     #[serde(deserialize_with = "status")]
-    status: Status,
+    status: WebhookStatus,
     labels: BTreeMap<String, String>,
     #[serde(default, rename = "startsAt")]
     starts_at: String,
@@ -56,15 +56,15 @@ struct Received {
     derive(schemars::JsonSchema),
     schemars(rename = "AlertStatus", rename_all = "lowercase")
 )]
-enum Status {
+enum WebhookStatus {
     Firing,
     Resolved,
 }
 
-fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error> {
+fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<WebhookStatus, D::Error> {
     match String::deserialize(deserializer)?.as_str() {
-        "firing" => Ok(Status::Firing),
-        "resolved" => Ok(Status::Resolved),
+        "firing" => Ok(WebhookStatus::Firing),
+        "resolved" => Ok(WebhookStatus::Resolved),
         other => Err(D::Error::custom(format!(
             "the status \"{other}\" is neither \"firing\" nor \"resolved\""
         ))),
@@ -74,21 +74,21 @@ fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error
 /// A value that is written as an object. Serde's structs also take an array of their values, in the order of the
 /// fields.
 #[derive(Debug)]
-struct Object<T>(T);
+struct JsonObject<T>(T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ObjectVisitor<T>(PhantomData<T>);
 
         impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-            type Value = Object<T>;
+            type Value = JsonObject<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Object<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(object)).map(Object)
+            fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<JsonObject<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(object)).map(JsonObject)
             }
         }
         deserializer.deserialize_map(ObjectVisitor(PhantomData))
@@ -96,7 +96,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 impl Received {
-    fn alert(self, receiver: Option<&str>) -> (Status, Alert) {
+    fn alert(self, receiver: Option<&str>) -> (WebhookStatus, Alert) {
         let alert = Alert {
             labels: self.labels,
             starts_at: self.starts_at,
@@ -115,12 +115,12 @@ pub(super) struct Reply {
     passes: BTreeSet<String>,
     counts: BTreeMap<&'static str, usize>,
     /// In the order of the call; the first 100.
-    alerts: Vec<Answered>,
+    alerts: Vec<AnsweredAlert>,
 }
 
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AnsweredAlert"))]
-struct Answered {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct AnsweredAlert {
     alertname: String,
     /// As the call has it; empty if it has none.
     fingerprint: String,
@@ -150,12 +150,13 @@ pub(super) async fn post(
     reply(answered)
 }
 
-fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
-    let Object(webhook) = serde_json::from_slice::<Object<Webhook>>(body).map_err(|error| {
-        Problem::bad(format!(
-            "this is not an Alertmanager webhook of version \"4\": {error}"
-        ))
-    })?;
+fn read(body: &[u8]) -> Result<Vec<(WebhookStatus, Alert)>, Problem> {
+    let JsonObject(webhook) =
+        serde_json::from_slice::<JsonObject<Webhook>>(body).map_err(|error| {
+            Problem::bad(format!(
+                "this is not an Alertmanager webhook of version \"4\": {error}"
+            ))
+        })?;
     if webhook.version != "4" {
         let version = &webhook.version;
         return Err(Problem::bad(format!(
@@ -166,7 +167,8 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
     let receiver = webhook.receiver.as_str().map(shorten);
     let receiver = receiver.as_deref();
     let alerts = webhook.alerts.into_iter();
-    let alerts: Vec<(Status, Alert)> = alerts.map(|Object(it)| it.alert(receiver)).collect();
+    let alerts: Vec<(WebhookStatus, Alert)> =
+        alerts.map(|JsonObject(it)| it.alert(receiver)).collect();
     if let Some((_, alert)) = alerts.iter().find(|(_, alert)| alert.is_too_long()) {
         return Err(Problem::bad(format!(
             "the fingerprint or startsAt of an alert \"{}\" is longer than {KEY_MAX_BYTES} bytes",
@@ -176,7 +178,11 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
     Ok(alerts)
 }
 
-fn ask(service: &Service, alerts: Vec<(Status, Alert)>, by: Option<&Caller>) -> Vec<Answered> {
+fn ask(
+    service: &Service,
+    alerts: Vec<(WebhookStatus, Alert)>,
+    by: Option<&Caller>,
+) -> Vec<AnsweredAlert> {
     let config = service.config();
     let node = &config.node.name;
     let mut admissions = Vec::with_capacity(alerts.len());
@@ -186,21 +192,23 @@ fn ask(service: &Service, alerts: Vec<(Status, Alert)>, by: Option<&Caller>) -> 
     let (resolved, firing): (Vec<_>, Vec<_>) = alerts
         .iter()
         .enumerate()
-        .partition(|(_, (status, _))| *status == Status::Resolved);
+        .partition(|(_, (status, _))| *status == WebhookStatus::Resolved);
     for (place, (status, alert)) in resolved.into_iter().chain(firing) {
         let admission = match judge(&config.alerts, node, Cause::Alert, alert) {
             Err(it) if it.result == AlertResult::Holds => match status {
-                Status::Resolved => service.worker.over(&alert.info()),
-                Status::Firing => service.worker.storm(&alert.info()),
+                WebhookStatus::Resolved => service.worker.over(&alert.info()),
+                WebhookStatus::Firing => service.worker.storm(&alert.info()),
             },
-            Err(it) if it.result == AlertResult::BadTarget && *status == Status::Resolved => {
+            Err(it)
+                if it.result == AlertResult::BadTarget && *status == WebhookStatus::Resolved =>
+            {
                 service.worker.withdraw(&alert.info())
             }
             Err(admission) => {
                 note_similar(&service.metrics, node, alert);
                 admission
             }
-            Ok(_) if *status == Status::Resolved => service.worker.withdraw(&alert.info()),
+            Ok(_) if *status == WebhookStatus::Resolved => service.worker.withdraw(&alert.info()),
             Ok(trigger) => {
                 places.push(place);
                 let by = by.cloned();
@@ -214,7 +222,7 @@ fn ask(service: &Service, alerts: Vec<(Status, Alert)>, by: Option<&Caller>) -> 
     // In the order of the request, so that its sender can match the rows.
     admissions.sort_by_key(|(place, _)| *place);
     let rows = alerts.into_iter().zip(admissions);
-    let rows = rows.map(|((_, alert), (_, admission))| Answered {
+    let rows = rows.map(|((_, alert), (_, admission))| AnsweredAlert {
         alertname: alert.name(),
         fingerprint: alert.fingerprint,
         admission,
@@ -222,7 +230,7 @@ fn ask(service: &Service, alerts: Vec<(Status, Alert)>, by: Option<&Caller>) -> 
     rows.collect()
 }
 
-fn reply(mut answered: Vec<Answered>) -> Response {
+fn reply(mut answered: Vec<AnsweredAlert>) -> Response {
     let find = |wanted| answered.iter().find(|it| it.admission.result == wanted);
     let (status, result) = if find(AlertResult::Accepted).is_some() {
         (StatusCode::ACCEPTED, "accepted")

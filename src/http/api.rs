@@ -10,7 +10,7 @@ use super::ask::{self, PLAN_PARAMETERS};
 use super::browser::{client, see_other};
 use super::guard::By;
 use super::{Problem, Service, json};
-use crate::access::Client;
+use crate::access::ClientKind;
 use crate::state;
 
 /// `GET /api/v1/plan?target=`: what a pass would do now, with a reason for every object.
@@ -98,7 +98,7 @@ pub(super) async fn cancel(
     let caller = by.as_ref().map(ToString::to_string);
     tracing::info!(pass.id = %id, by = caller, "pass cancelled by request");
     service.worker.cancel(&id, by);
-    if client(&headers) == Client::Browser {
+    if client(&headers) == ClientKind::Browser {
         return Ok(see_other(&id));
     }
     Ok(json(StatusCode::ACCEPTED, &record.pass()))

@@ -3,15 +3,15 @@
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::access::Client;
+use crate::access::ClientKind;
 
 /// Tells a browser that wants a page from programs, which take any answer.
-pub(super) fn client(headers: &HeaderMap) -> Client {
+pub(super) fn client(headers: &HeaderMap) -> ClientKind {
     let accepts = headers.get(header::ACCEPT).map(HeaderValue::as_bytes);
     let page = b"text/html";
     match accepts {
-        Some(accepts) if accepts.windows(page.len()).any(|it| it == page) => Client::Browser,
-        Some(_) | None => Client::Program,
+        Some(accepts) if accepts.windows(page.len()).any(|it| it == page) => ClientKind::Browser,
+        Some(_) | None => ClientKind::Program,
     }
 }
 

@@ -15,9 +15,9 @@ use super::connections::Exchange;
 use super::guard::By;
 use super::limits::Class;
 use super::{Problem, Service, body, json, page, plans};
-use crate::access::Client;
+use crate::access::ClientKind;
 use crate::model::{AlertResult, Caller, Cause};
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 use crate::trigger::{Admission, Trigger};
 
 /// The header that says whether a request brought a pass about (`accepted`) or joined one (`merged`).
@@ -31,7 +31,7 @@ pub(super) async fn post(
     request: Request,
 ) -> Result<Response, Problem> {
     let client = client(request.headers());
-    let is_form = client == Client::Browser && page::is_form(request.headers());
+    let is_form = client == ClientKind::Browser && page::is_form(request.headers());
     let read = |mut query: Vec<(String, String)>, body: &[u8]| {
         if !is_form {
             return read(query, body, &PASS_PARAMETERS);
@@ -52,15 +52,15 @@ pub(super) async fn post(
     let (record, result) = submit(&service, &ask, by)?;
     let mut response = match client {
         _ if ask.follow => follow(&record),
-        Client::Browser => see_other(record.id()),
-        Client::Program => answer(record, ask.wait).await,
+        ClientKind::Browser => see_other(record.id()),
+        ClientKind::Program => answer(record, ask.wait).await,
     };
     let result = HeaderValue::from_static(result.label());
     response.headers_mut().insert(ADMISSION, result);
     Ok(response)
 }
 
-type Admitted = (Arc<Record>, AlertResult);
+type Admitted = (Arc<PassRecord>, AlertResult);
 
 fn submit(service: &Service, ask: &Ask, by: Option<Caller>) -> Result<Admitted, Problem> {
     let trigger = Trigger {
@@ -90,7 +90,7 @@ fn submit(service: &Service, ask: &Ask, by: Option<Caller>) -> Result<Admitted, 
 
 /// 202 with the pass's location. With `wait`: 200 and the finished pass if it ends in time, 503 if the node
 /// could not be observed.
-async fn answer(record: Arc<Record>, wait: Option<Duration>) -> Response {
+async fn answer(record: Arc<PassRecord>, wait: Option<Duration>) -> Response {
     let mut status = StatusCode::ACCEPTED;
     if let Some(wait) = wait {
         let mut watch = record.watch();
@@ -113,7 +113,7 @@ async fn answer(record: Arc<Record>, wait: Option<Duration>) -> Response {
 }
 
 /// Streams the pass's progress line by line until the pass is done.
-fn follow(record: &Arc<Record>) -> Response {
+fn follow(record: &Arc<PassRecord>) -> Response {
     let location = format!("/api/v1/passes/{}", record.id());
     let state = (Arc::clone(record), record.watch(), 0_usize, false);
     let lines = futures_util::stream::unfold(state, |(record, mut watch, sent, over)| async move {

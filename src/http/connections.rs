@@ -11,7 +11,7 @@ use hyper::body::{Frame, SizeHint};
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use super::places::Place;
+use super::places::RequestPlace;
 
 /// Connections that wait for a request or for the rest of its head.
 const IDLE_MAX: usize = 512;
@@ -34,7 +34,7 @@ impl Connections {
     pub(super) fn take(&self) -> Connection {
         let close = CancellationToken::new();
         let since = self.idle(close.clone());
-        let state = Mutex::new(State {
+        let state = Mutex::new(ConnectionState {
             since: Some(since),
             held: 0,
             unsent: None,
@@ -86,17 +86,17 @@ pub(super) struct Connection(Arc<ConnectionInner>);
 struct ConnectionInner {
     connections: Connections,
     close: CancellationToken,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ConnectionState {
     /// Its number among the idle connections, while it is idle.
     since: Option<u64>,
     /// The exchanges that hold a place; while there is one, the connection is not idle.
     held: usize,
     /// The place of an answer that was handed over; its last bytes may not be sent yet.
-    unsent: Option<Place>,
+    unsent: Option<RequestPlace>,
     /// A request was answered before its whole body arrived.
     is_unread: bool,
 }
@@ -126,7 +126,7 @@ impl Connection {
         }
     }
 
-    fn let_go(&self, state: &mut State) {
+    fn let_go(&self, state: &mut ConnectionState) {
         state.held = state.held.saturating_sub(1);
         if state.held == 0 && state.since.is_none() {
             state.since = Some(self.0.connections.idle(self.0.close.clone()));
@@ -151,7 +151,7 @@ impl Connection {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.0.state.lock()
     }
 }
@@ -172,13 +172,13 @@ pub(super) struct Exchange(Arc<ExchangeInner>);
 #[derive(Debug)]
 struct ExchangeInner {
     connection: Connection,
-    place: Mutex<Option<Place>>,
+    place: Mutex<Option<RequestPlace>>,
 }
 
 impl Exchange {
     /// Holds a place until the answer is sent, instead of the place held so far. The connection is not idle
     /// until then.
-    pub(super) fn hold(&self, place: Place) {
+    pub(super) fn hold(&self, place: RequestPlace) {
         let before = self.0.place.lock().replace(place);
         if before.is_none() {
             self.0.connection.hold();
@@ -265,13 +265,13 @@ impl<F: FnMut(bool)> Drop for WatchedBody<F> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::places::Places;
+    use super::super::places::RequestPlaces;
     use super::*;
 
     #[test]
     fn the_one_that_is_idle_for_longest_is_closed_first() {
         let connections = Connections::default();
-        let places = Places::new(1);
+        let places = RequestPlaces::new(1);
         let taken: Vec<Connection> = (0..IDLE_MAX).map(|_| connections.take()).collect();
         let is_closed = |connection: &Connection| connection.0.close.is_cancelled();
         // Busy, then idle again: now the youngest.
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_connection_with_an_answer_is_never_closed_and_holds_its_place_until_all_is_sent() {
         let connections = Connections::default();
-        let places = Places::new(1);
+        let places = RequestPlaces::new(1);
         let busy = connections.take();
         let exchange = busy.exchange();
         exchange.hold(places.take().unwrap());
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_connection_is_idle_when_none_of_its_exchanges_holds_a_place() {
         let connections = Connections::default();
-        let places = Places::new(3);
+        let places = RequestPlaces::new(3);
         let busy = connections.take();
         let (first, second) = (busy.exchange(), busy.exchange());
         first.hold(places.take().unwrap());
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn a_closed_connection_gives_its_place_back() {
         let connections = Connections::default();
-        let places = Places::new(1);
+        let places = RequestPlaces::new(1);
         let (idle, busy) = (connections.take(), connections.take());
         let exchange = busy.exchange();
         exchange.hold(places.take().unwrap());

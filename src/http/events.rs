@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::Service;
 use super::api::NoParameters;
 use crate::model::{Pass, escape};
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 
 /// Least time between two batches of events to one listener: a pass moves hundreds of times a second.
 const GAP: Duration = Duration::from_millis(500);
@@ -29,7 +29,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(300);
 
 /// What a listener is told.
 #[derive(Debug, PartialEq, Serialize)]
-struct Told {
+struct EventData {
     /// When the latest look began.
     look: Option<Timestamp>,
     #[serde(flatten)]
@@ -51,19 +51,19 @@ pub(super) struct Moved {
 }
 
 /// A listener, and what it was told.
-struct Listener {
+struct EventSubscriber {
     service: Service,
     passes: watch::Receiver<u64>,
     looks: watch::Receiver<Option<Timestamp>>,
     /// The running pass, or the last one until its end is told.
-    pass: Option<(Arc<Record>, watch::Receiver<Pass>)>,
-    told: Option<Told>,
+    pass: Option<(Arc<PassRecord>, watch::Receiver<Pass>)>,
+    told: Option<EventData>,
     unsent: VecDeque<Event>,
     until: Instant,
 }
 
 pub(super) async fn get(State(service): State<Service>, NoParameters: NoParameters) -> Response {
-    let listener = Listener {
+    let listener = EventSubscriber {
         passes: service.worker.changes(),
         looks: service.observer.arrivals(),
         service,
@@ -80,7 +80,7 @@ pub(super) async fn get(State(service): State<Service>, NoParameters: NoParamete
     Sse::new(events).keep_alive(heartbeat).into_response()
 }
 
-impl Listener {
+impl EventSubscriber {
     /// Returns the next event; `None` when the service goes down, and when the listener must ask again.
     async fn next(&mut self) -> Option<Event> {
         loop {
@@ -117,7 +117,7 @@ impl Listener {
         self.passes.mark_unchanged();
         self.looks.mark_unchanged();
         self.collect_pass();
-        let told = Told {
+        let told = EventData {
             look: *self.looks.borrow(),
             state: Moved::of(&self.service),
         };

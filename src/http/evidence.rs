@@ -19,12 +19,10 @@ pub(super) const NO_LOGS: &str = "logs are served to processes of this node only
 /// Why no client gets this log.
 pub(super) const DAMAGED: &str = "the kept log is damaged";
 
-type Pairs = Query<Vec<(String, String)>>;
-
 /// `GET /api/v1/evidence`: newest first, without the logs.
 pub(super) async fn list(
     State(service): State<Service>,
-    Query(pairs): Pairs,
+    Query(pairs): Query<Vec<(String, String)>>,
 ) -> Result<Response, Problem> {
     let filter = EvidenceFilter::read(pairs, clock()).map_err(Problem::bad)?;
     let page = service.worker.runner().journal.evidence(filter).await?;
@@ -47,7 +45,7 @@ pub(super) async fn log(
     State(service): State<Service>,
     Extension(peer): Extension<Peer>,
     Id(id): Id,
-    Query(pairs): Pairs,
+    Query(pairs): Query<Vec<(String, String)>>,
 ) -> Result<Response, Problem> {
     if !may_read_logs(&service, &peer) {
         return Err(Problem::new(StatusCode::FORBIDDEN, NO_LOGS));

@@ -13,8 +13,8 @@ use axum::response::{IntoResponse, Response};
 
 use super::browser::client;
 use super::{Fixed, HEALTHY, Problem, READY, Service};
-use crate::access::{Asking, Client, Decision, Peer, Scope};
-use crate::metrics::Endpoint;
+use crate::access::{Asking, ClientKind, Decision, Peer, Scope};
+use crate::metrics::HttpEndpoint;
 use crate::model::{AlertResult, Caller};
 use crate::telemetry::LineLimit;
 
@@ -44,7 +44,7 @@ pub(super) async fn guard(
     next: Next,
 ) -> Response {
     let config = service.config();
-    let names = Names {
+    let names = AllowedHosts {
         node: &config.node.name,
         trusted: &config.web.trusted_hosts,
     };
@@ -102,7 +102,7 @@ pub(super) async fn guard(
 fn too_many(service: &Service, peer: &Peer, uri: &Uri, wait: Duration) -> Response {
     let seconds = wait.as_secs_f64().ceil().max(1.0);
     let why = "the rate limit of the web configuration file is reached; try again later";
-    let status = if Endpoint::of_path(uri.path()) == Endpoint::Webhook {
+    let status = if HttpEndpoint::of_path(uri.path()) == HttpEndpoint::Webhook {
         StatusCode::SERVICE_UNAVAILABLE
     } else {
         StatusCode::TOO_MANY_REQUESTS
@@ -130,7 +130,7 @@ fn is_reading(method: &Method) -> bool {
 
 fn refuse(service: &Service, peer: &Peer, uri: &Uri, status: StatusCode, why: &str) -> Response {
     let fixed = &service.fixed;
-    if Endpoint::of_path(uri.path()) == Endpoint::Webhook {
+    if HttpEndpoint::of_path(uri.path()) == HttpEndpoint::Webhook {
         service.metrics.alert(AlertResult::Refused);
     }
     if let Some(left_out) = fixed.refusals.admit(fixed.started.elapsed()) {
@@ -141,7 +141,7 @@ fn refuse(service: &Service, peer: &Peer, uri: &Uri, status: StatusCode, why: &s
 }
 
 /// The host names that a request may address.
-struct Names<'a> {
+struct AllowedHosts<'a> {
     node: &'a str,
     trusted: &'a [String],
 }
@@ -149,7 +149,7 @@ struct Names<'a> {
 fn may_ask<B>(
     peer: &Peer,
     request: &axum::http::Request<B>,
-    names: &Names<'_>,
+    names: &AllowedHosts<'_>,
 ) -> Result<(), &'static str> {
     let headers = request.headers();
     let reads = is_reading(request.method());
@@ -169,7 +169,7 @@ fn may_ask<B>(
     let origin = one(headers, "origin")?;
     // Every browser of today says where a form is. One that does not may send what another site made it send.
     let is_nameless = origin.is_none() && site.is_none();
-    if !reads && !peer.is_unix() && is_nameless && client(headers) == Client::Browser {
+    if !reads && !peer.is_unix() && is_nameless && client(headers) == ClientKind::Browser {
         return Err("a browser must say which page acts (Origin or Sec-Fetch-Site)");
     }
     if let Some(origin) = origin {
@@ -218,7 +218,7 @@ fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, &'stat
     }
 }
 
-fn is_ours(host: &str, names: &Names<'_>) -> bool {
+fn is_ours(host: &str, names: &AllowedHosts<'_>) -> bool {
     let name = without_port(host);
     let bare = name
         .strip_prefix('[')
@@ -265,7 +265,7 @@ mod tests {
         headers: &[(&'static str, &str)],
     ) -> Result<(), &'static str> {
         let trusted = ["gc.example", ".gc.svc.cluster.local", "."].map(str::to_owned);
-        let names = Names {
+        let names = AllowedHosts {
             node: "node-1",
             trusted: &trusted,
         };

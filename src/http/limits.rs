@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connections::Exchange;
-use super::places::{Place, Places};
+use super::places::{RequestPlace, RequestPlaces};
 use super::{BODY_MAX_BYTES, HEALTHY, Problem, READY};
 
 /// The value of `Retry-After` on a 503.
@@ -133,7 +133,7 @@ fn busy(error: String) -> Response {
 /// The limits of each class. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct RequestLimits {
-    classes: Arc<[Places; 8]>,
+    classes: Arc<[RequestPlaces; 8]>,
     bodies: Arc<Semaphore>,
     plans: Arc<Semaphore>,
     pages: Arc<Semaphore>,
@@ -142,7 +142,7 @@ pub struct RequestLimits {
 impl Default for RequestLimits {
     fn default() -> Self {
         Self {
-            classes: Arc::new(Class::ALL.map(|class| Places::new(class.most()))),
+            classes: Arc::new(Class::ALL.map(|class| RequestPlaces::new(class.most()))),
             bodies: Arc::new(Semaphore::new(BODIES_MAX_BYTES)),
             plans: Arc::new(Semaphore::new(PLANS_MADE_MAX)),
             pages: Arc::new(Semaphore::new(PAGES_MADE_MAX)),
@@ -152,12 +152,12 @@ impl Default for RequestLimits {
 
 impl RequestLimits {
     /// Takes a place; `None` if all are taken.
-    pub(super) fn take(&self, class: Class) -> Option<Place> {
+    pub(super) fn take(&self, class: Class) -> Option<RequestPlace> {
         self.places(class)?.take()
     }
 
     /// Takes a place; if all are taken, that of the answer which has waited for longest to be read.
-    async fn take_or_make_way(&self, class: Class) -> Option<Place> {
+    async fn take_or_make_way(&self, class: Class) -> Option<RequestPlace> {
         let places = self.places(class)?;
         match places.take() {
             None if class.makes_way() => places.take_of_unread().await,
@@ -165,7 +165,7 @@ impl RequestLimits {
         }
     }
 
-    fn places(&self, class: Class) -> Option<&Places> {
+    fn places(&self, class: Class) -> Option<&RequestPlaces> {
         let mut of_class = Class::ALL.iter().zip(self.classes.iter());
         of_class.find_map(|(each, places)| (*each == class).then_some(places))
     }

@@ -10,11 +10,11 @@ use yaml_rust2::{YamlEmitter, YamlLoader};
 
 use super::alerts::{Reply, Webhook};
 use super::ask::{PASS_PARAMETERS, PLAN_PARAMETERS};
-use super::saved_plans::{Entry, Head};
+use super::saved_plans::{Head, SavedPlanEntry};
 use super::status::StatusAnswer;
 use crate::doctor::Report;
 use crate::gc::Plan;
-use crate::gc::explain::Answer;
+use crate::gc::explain::ExplainAnswer;
 use crate::model::{Evidence, Pass, Target};
 use crate::state::{EvidenceFilter, PassFilter, RemovalFilter, RemovalRecord};
 
@@ -54,8 +54,8 @@ fn schemas() -> Map<String, Value> {
     written.subschema_for::<Plan>();
     written.subschema_for::<SavedPlan>();
     written.subschema_for::<Head>();
-    written.subschema_for::<Entry>();
-    written.subschema_for::<Answer<'static>>();
+    written.subschema_for::<SavedPlanEntry>();
+    written.subschema_for::<ExplainAnswer<'static>>();
     written.subschema_for::<Report>();
     written.subschema_for::<Pass>();
     written.subschema_for::<RemovalRecord>();

@@ -33,7 +33,7 @@ use document::{document, security};
 use view::{Reader, View};
 use words::text;
 
-type Pairs = Vec<(String, String)>;
+type QueryPairs = Vec<(String, String)>;
 
 /// Says that the targets of a pass were ticked, so that none is none; in the programs' interface none is all.
 const TICKED: &str = "ticked";
@@ -45,12 +45,12 @@ pub(super) fn is_form(headers: &HeaderMap) -> bool {
 }
 
 /// Reads the parameters of a pass from a form of the page.
-pub(super) fn form(body: &[u8]) -> Result<Pairs, Problem> {
+pub(super) fn form(body: &[u8]) -> Result<QueryPairs, Problem> {
     let unread = || Problem::bad("the form could not be read");
     let query = std::str::from_utf8(body).map_err(|_error| unread())?;
     let uri = Uri::builder().path_and_query(format!("/?{query}")).build();
     let fields = uri.ok().and_then(|uri| Query::try_from_uri(&uri).ok());
-    let Query(mut fields): Query<Pairs> = fields.ok_or_else(unread)?;
+    let Query(mut fields): Query<QueryPairs> = fields.ok_or_else(unread)?;
     let all = fields.len();
     fields.retain(|(key, _)| key != TICKED);
     if fields.len() < all && !fields.iter().any(|(key, _)| key == "target") {
@@ -62,7 +62,7 @@ pub(super) fn form(body: &[u8]) -> Result<Pairs, Problem> {
 pub(super) async fn get(
     State(service): State<Service>,
     Extension(peer): Extension<Peer>,
-    Query(query): Query<Pairs>,
+    Query(query): Query<QueryPairs>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let asked = Asked::read(query).map_err(Problem::bad)?;

@@ -18,10 +18,10 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The places. Cloning shares.
 #[derive(Clone, Debug)]
-pub(super) struct Places(Arc<PlacesInner>);
+pub(super) struct RequestPlaces(Arc<RequestPlacesInner>);
 
 #[derive(Debug)]
-struct PlacesInner {
+struct RequestPlacesInner {
     free: Arc<Semaphore>,
     unread: Mutex<Unread>,
 }
@@ -42,23 +42,23 @@ impl Unread {
     }
 }
 
-impl Places {
+impl RequestPlaces {
     pub(super) fn new(most: usize) -> Self {
-        Self(Arc::new(PlacesInner {
+        Self(Arc::new(RequestPlacesInner {
             free: Arc::new(Semaphore::new(most)),
             unread: Mutex::default(),
         }))
     }
 
     /// Takes a place; `None` if all are taken.
-    pub(super) fn take(&self) -> Option<Place> {
+    pub(super) fn take(&self) -> Option<RequestPlace> {
         let permit = Arc::clone(&self.0.free).try_acquire_owned().ok()?;
         Some(self.place(permit))
     }
 
     /// Closes the connection whose answer was made first and is not read, and takes its place; `None` if there is no
     /// such connection.
-    pub(super) async fn take_of_unread(&self) -> Option<Place> {
+    pub(super) async fn take_of_unread(&self) -> Option<RequestPlace> {
         self.0.unread.lock().take()?.cancel();
         let freed = Arc::clone(&self.0.free).acquire_owned();
         let permit = tokio::time::timeout(CLOSED_WITHIN, freed)
@@ -68,8 +68,8 @@ impl Places {
         Some(self.place(permit))
     }
 
-    fn place(&self, permit: OwnedSemaphorePermit) -> Place {
-        Place {
+    fn place(&self, permit: OwnedSemaphorePermit) -> RequestPlace {
+        RequestPlace {
             places: self.clone(),
             unread: None,
             _permit: permit,
@@ -84,14 +84,14 @@ impl Places {
 
 /// A taken place.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Places,
+pub(super) struct RequestPlace {
+    places: RequestPlaces,
     /// Its number among the answers that are made and not sent.
     unread: Option<u64>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Place {
+impl RequestPlace {
     /// Notes that the answer is made; `close` closes its connection.
     pub(super) fn made(&mut self, close: CancellationToken) {
         let mut unread = self.places.0.unread.lock();
@@ -102,7 +102,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RequestPlace {
     fn drop(&mut self) {
         if let Some(number) = self.unread {
             self.places.0.unread.lock().answers.remove(&number);
@@ -116,9 +116,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_answer_that_was_made_first_makes_way() {
-        let places = Places::new(3);
+        let places = RequestPlaces::new(3);
         let [first, second] = [CancellationToken::new(), CancellationToken::new()];
-        let mut taken: Vec<Place> = (0..3).map(|_| places.take().unwrap()).collect();
+        let mut taken: Vec<RequestPlace> = (0..3).map(|_| places.take().unwrap()).collect();
         assert!(places.take().is_none());
         taken[1].made(first.clone());
         taken[2].made(second.clone());
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_sent_answer_makes_no_way() {
-        let places = Places::new(1);
+        let places = RequestPlaces::new(1);
         let close = CancellationToken::new();
         let mut place = places.take().unwrap();
         place.made(close.clone());

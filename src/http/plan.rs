@@ -18,7 +18,7 @@ use crate::model::escape;
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// A piece of the text, or why it could not be written.
-type Part = Result<String, serde_json::Error>;
+type TextPiece = Result<String, serde_json::Error>;
 
 pub(super) fn answer(plan: Arc<Plan>) -> Response {
     let body = Body::from_stream(stream::iter(pieces(plan, Ok(String::new()))));
@@ -26,7 +26,7 @@ pub(super) fn answer(plan: Arc<Plan>) -> Response {
 }
 
 /// Returns a saved plan as indented JSON, in pieces, with the head's fields first.
-pub(super) fn saved(head: &Head, plan: Arc<Plan>) -> impl Iterator<Item = Part> + use<> {
+pub(super) fn saved(head: &Head, plan: Arc<Plan>) -> impl Iterator<Item = TextPiece> + use<> {
     let head = indented(head, 0).map(|object| {
         let fields = object.trim_start_matches("{\n").trim_end_matches("\n}");
         format!("{fields},\n")
@@ -36,7 +36,7 @@ pub(super) fn saved(head: &Head, plan: Arc<Plan>) -> impl Iterator<Item = Part> 
 
 /// Returns a plan as indented JSON, in pieces. Together they equal the output of `serde_json` plus a final
 /// newline; `head` are lines of further fields.
-fn pieces(plan: Arc<Plan>, head: Part) -> impl Iterator<Item = Part> {
+fn pieces(plan: Arc<Plan>, head: TextPiece) -> impl Iterator<Item = TextPiece> {
     let mut parts = parts(plan, head);
     iter::from_fn(move || {
         let mut piece = String::new();
@@ -51,8 +51,8 @@ fn pieces(plan: Arc<Plan>, head: Part) -> impl Iterator<Item = Part> {
     })
 }
 
-fn parts(plan: Arc<Plan>, head: Part) -> impl Iterator<Item = Part> {
-    let field = |name: &str, value: Part| value.map(|value| format!("  \"{name}\": {value}"));
+fn parts(plan: Arc<Plan>, head: TextPiece) -> impl Iterator<Item = TextPiece> {
+    let field = |name: &str, value: TextPiece| value.map(|value| format!("  \"{name}\": {value}"));
     let first = field("taken_at", indented(&plan.taken_at, 1));
     let last = field("summary", indented(&plan.summary, 1));
     let cached = if plan.pods_from_cache {
@@ -74,8 +74,8 @@ fn parts(plan: Arc<Plan>, head: Part) -> impl Iterator<Item = Part> {
 fn list(
     name: &str,
     count: usize,
-    row: impl Fn(usize) -> Option<Part>,
-) -> impl Iterator<Item = Part> {
+    row: impl Fn(usize) -> Option<TextPiece>,
+) -> impl Iterator<Item = TextPiece> {
     let end = if count == 0 { "],\n" } else { "\n  ],\n" };
     let rows = (0..count).filter_map(move |number| {
         let comma = if number > 0 { "," } else { "" };
@@ -88,7 +88,7 @@ fn list(
 }
 
 /// Indents a value. JSON strings contain no newline, so every newline is layout.
-fn indented(value: &impl Serialize, levels: usize) -> Part {
+fn indented(value: &impl Serialize, levels: usize) -> TextPiece {
     let text = serde_json::to_string_pretty(value)?;
     Ok(text.replace('\n', &format!("\n{}", "  ".repeat(levels))))
 }
@@ -100,7 +100,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::gc::{Expected, Kept, PodKnowledge, Removal, Subject, Summary};
+    use crate::gc::{Expected, KeptObject, PodKnowledge, Removal, Subject, Summary};
     use crate::model::{KeepReason, RemoveReason, Target};
 
     fn subject(number: usize) -> Subject {
@@ -125,7 +125,7 @@ mod tests {
             expected: Expected::Sandbox,
             superseded_by: Arc::default(),
         };
-        let stays = |number| Kept {
+        let stays = |number| KeptObject {
             subject: subject(number),
             reason: KeepReason::TooYoung,
             detail: "created 1s ago".into(),

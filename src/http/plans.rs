@@ -12,7 +12,7 @@ use futures_util::stream;
 use super::api::{Id, NoParameters};
 use super::ask::{Ask, PLAN_PARAMETERS, read};
 use super::guard::By;
-use super::saved_plans::{Kept, Missing, Now};
+use super::saved_plans::{KeptPlan, Missing, Now};
 use super::{Problem, Service, body, json, plan};
 use crate::model::Caller;
 use crate::snapshot::Look;
@@ -40,7 +40,7 @@ fn keep(
     look: &Arc<Look>,
     ask: Ask,
     by: Option<Caller>,
-) -> Result<Kept, Problem> {
+) -> Result<KeptPlan, Problem> {
     let mut policy = service.config().policy.clone();
     ask.options.apply_to(&mut policy);
     let made = service.plan_under(look, &policy, &ask.targets)?;
@@ -103,7 +103,7 @@ pub(super) async fn put_into(service: &Service, ask: &mut Ask) -> Result<(), Pro
     Ok(())
 }
 
-fn sent(kept: Kept) -> impl IntoResponse {
+fn sent(kept: KeptPlan) -> impl IntoResponse {
     let body = Body::from_stream(stream::iter(kept.pieces(plan::PIECE_BYTES)));
     ([(header::CONTENT_TYPE, "application/json")], body)
 }

@@ -48,12 +48,8 @@ pub(super) struct Head {
 
 /// A line of the list.
 #[derive(Debug, Serialize)]
-#[cfg_attr(
-    test,
-    derive(schemars::JsonSchema),
-    schemars(rename = "SavedPlanEntry")
-)]
-pub(super) struct Entry {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct SavedPlanEntry {
     taken_at: Timestamp,
     #[serde(flatten)]
     head: Head,
@@ -93,7 +89,7 @@ pub(super) enum Missing {
 
 /// A kept plan: its answer's text, compressed.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptPlan {
     pub(super) head: Head,
     /// The options that it was made with.
     pub(super) options: PassOptions,
@@ -102,29 +98,29 @@ pub(super) struct Kept {
 
 /// The saved plans, oldest first.
 #[derive(Debug, Default)]
-pub struct SavedPlans(Mutex<Store>);
+pub struct SavedPlans(Mutex<PlanStore>);
 
 #[derive(Debug, Default)]
-struct Store {
-    plans: VecDeque<Saved>,
+struct PlanStore {
+    plans: VecDeque<StoredPlan>,
     /// Number of plans ever saved.
     counter: u64,
 }
 
 #[derive(Debug)]
-struct Saved {
-    kept: Kept,
+struct StoredPlan {
+    kept: KeptPlan,
     until: Instant,
     removals: BTreeMap<Target, usize>,
 }
 
-impl Saved {
+impl StoredPlan {
     fn has_expired(&self, now: Now) -> bool {
         self.until <= now.steady || self.kept.head.expires_at <= now.wall
     }
 }
 
-impl Store {
+impl PlanStore {
     /// Frees the plans that have expired; their ids stay known until newer plans push them out.
     fn expire(&mut self, now: Now) {
         for saved in self.plans.iter_mut().filter(|it| it.has_expired(now)) {
@@ -174,13 +170,13 @@ impl SavedPlans {
         plan: &Plan,
         looked_at: Instant,
         text: impl Iterator<Item = Result<String, serde_json::Error>>,
-    ) -> io::Result<Kept> {
+    ) -> io::Result<KeptPlan> {
         let packed: Arc<[u8]> = pack(text)?.into();
         if packed.len() > BYTES_MAX {
             let error = format!("the plan takes more than {BYTES_MAX} bytes; name fewer targets");
             return Err(io::Error::other(error));
         }
-        let kept = Kept {
+        let kept = KeptPlan {
             head,
             options,
             packed,
@@ -190,7 +186,7 @@ impl SavedPlans {
             *removals.entry(removal.subject.target).or_default() += 1;
         }
         let mut store = self.0.lock();
-        store.plans.push_back(Saved {
+        store.plans.push_back(StoredPlan {
             kept: kept.clone(),
             until: looked_at + LIFETIME,
             removals,
@@ -202,7 +198,7 @@ impl SavedPlans {
     }
 
     /// Returns a plan that can be carried out.
-    pub(super) fn get(&self, id: &str, now: Now) -> Result<Kept, Missing> {
+    pub(super) fn get(&self, id: &str, now: Now) -> Result<KeptPlan, Missing> {
         let mut store = self.0.lock();
         store.expire(now);
         let saved = store.plans.iter().find(|it| it.kept.head.id == id);
@@ -221,11 +217,11 @@ impl SavedPlans {
     }
 
     /// Returns the plans that can be carried out, newest first.
-    pub(super) fn list(&self, now: Now) -> Vec<Entry> {
+    pub(super) fn list(&self, now: Now) -> Vec<SavedPlanEntry> {
         let mut store = self.0.lock();
         store.expire(now);
         let live = store.plans.iter().rev().filter(|it| !it.has_expired(now));
-        live.map(|it| Entry {
+        live.map(|it| SavedPlanEntry {
             taken_at: it.kept.head.taken_at,
             head: it.kept.head.clone(),
             removals: it.removals.clone(),
@@ -243,7 +239,7 @@ fn pack(text: impl Iterator<Item = Result<String, serde_json::Error>>) -> io::Re
     encoder.finish()
 }
 
-impl Kept {
+impl KeptPlan {
     /// Returns its text, in pieces of at most `size` bytes.
     pub(super) fn pieces(self, size: usize) -> impl Iterator<Item = io::Result<Vec<u8>>> {
         let mut text = zstd::Decoder::new(io::Cursor::new(self.packed));
@@ -267,17 +263,17 @@ impl Kept {
     /// If its text cannot be read, which is a bug.
     pub(super) fn plan(&self) -> io::Result<SavedPlan> {
         #[derive(Deserialize)]
-        struct Answer {
-            removals: Vec<Object>,
+        struct PackedPlan {
+            removals: Vec<PackedRemoval>,
         }
         #[derive(Deserialize)]
-        struct Object {
+        struct PackedRemoval {
             target: Target,
             id: Text,
             created_at: Timestamp,
         }
         let text = zstd::Decoder::new(io::Cursor::new(Arc::clone(&self.packed)))?;
-        let text: Answer = serde_json::from_reader(io::BufReader::new(text))?;
+        let text: PackedPlan = serde_json::from_reader(io::BufReader::new(text))?;
         let objects = text.removals.into_iter();
         let objects: Planned = objects
             .map(|it| (it.target, it.id, it.created_at))
@@ -302,7 +298,7 @@ mod tests {
         gc::plan(&snapshot, &Policy::default(), &Target::ALL.into())
     }
 
-    fn keep(plans: &SavedPlans, at: Instant, bytes: usize) -> Kept {
+    fn keep(plans: &SavedPlans, at: Instant, bytes: usize) -> KeptPlan {
         let (plan, options) = (plan(), PassOptions::default());
         let head = plans.head(&plan, &Target::ALL.into(), &options, None);
         // Noise is not compressed.

@@ -102,16 +102,16 @@ impl Listener {
         }
     }
 
-    async fn accept(&self) -> io::Result<(Stream, Peer)> {
+    async fn accept(&self) -> io::Result<(AcceptedStream, Peer)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 let peer = Peer::tcp(peer, stream.local_addr()?);
-                Ok((Stream::Tcp(stream), peer))
+                Ok((AcceptedStream::Tcp(stream), peer))
             }
             Self::Unix(socket) => {
                 let (stream, uid) = socket.accept().await?;
-                Ok((Stream::Unix(stream), Peer::unix(uid)))
+                Ok((AcceptedStream::Unix(stream), Peer::unix(uid)))
             }
         }
     }
@@ -130,7 +130,7 @@ impl fmt::Display for Listener {
 }
 
 /// An accepted connection.
-enum Stream {
+enum AcceptedStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
@@ -194,7 +194,10 @@ pub async fn serve(
     }
 }
 
-async fn accept(listener: &Listener, tasks: &mut JoinSet<()>) -> io::Result<(Stream, Peer)> {
+async fn accept(
+    listener: &Listener,
+    tasks: &mut JoinSet<()>,
+) -> io::Result<(AcceptedStream, Peer)> {
     while tasks.try_join_next().is_some() {}
     while tasks.len() >= CONNECTIONS_MAX {
         tasks.join_next().await;
@@ -204,11 +207,11 @@ async fn accept(listener: &Listener, tasks: &mut JoinSet<()>) -> io::Result<(Str
 
 impl Serving {
     /// Shakes hands where TLS is configured, then serves. A unix socket never speaks TLS.
-    async fn begin(self, (stream, peer): (Stream, Peer)) {
+    async fn begin(self, (stream, peer): (AcceptedStream, Peer)) {
         match (stream, self.access.get().tls()) {
-            (Stream::Unix(stream), _) => http1::serve(self, stream, peer, None).await,
-            (Stream::Tcp(stream), None) => http1::serve(self, stream, peer, None).await,
-            (Stream::Tcp(stream), Some(tls)) => {
+            (AcceptedStream::Unix(stream), _) => http1::serve(self, stream, peer, None).await,
+            (AcceptedStream::Tcp(stream), None) => http1::serve(self, stream, peer, None).await,
+            (AcceptedStream::Tcp(stream), Some(tls)) => {
                 let shaken = tokio::select! {
                     shaken = tokio::time::timeout(HEAD_TIMEOUT, shake_hands(stream, &tls)) => shaken,
                     () = self.connection.closed() => return,

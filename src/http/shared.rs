@@ -14,13 +14,14 @@ use crate::model::{PodSandboxId, Target};
 use crate::snapshot::Look;
 
 /// The plans that are being sent.
-pub type Plans = Shared<(OfLook, Policy, BTreeSet<Target>), Plan>;
+pub type Plans = SharedCache<(OfLook, Policy, BTreeSet<Target>), Plan>;
 /// The node's part of the metrics page. A failed removal changes the next attempt of its sandbox.
-pub type NodeParts = Shared<(OfLook, Arc<Config>, BTreeMap<PodSandboxId, Timestamp>), NodePart>;
+pub type NodeParts =
+    SharedCache<(OfLook, Arc<Config>, BTreeMap<PodSandboxId, Timestamp>), NodePart>;
 
 /// Values by what they depend on, as long as somebody uses them.
 #[derive(Debug)]
-pub struct Shared<K, V> {
+pub struct SharedCache<K, V> {
     made: Mutex<Made<K, V>>,
     keeps_last: bool,
 }
@@ -31,7 +32,7 @@ struct Made<K, V> {
     last: Option<Arc<V>>,
 }
 
-impl<K: PartialEq, V> Shared<K, V> {
+impl<K: PartialEq, V> SharedCache<K, V> {
     /// Forgets a value that nobody uses.
     pub fn while_used() -> Self {
         let made = Made {

@@ -22,7 +22,7 @@ use crate::model::{
     PodSandboxState, Pods, Snapshot, Target,
 };
 use crate::runtime::Listed;
-use crate::snapshot::{Look, Part, Weight};
+use crate::snapshot::{Look, LookResult, Weight};
 use crate::state;
 
 /// How long the status waits for a new look.
@@ -47,7 +47,7 @@ pub(super) struct StatusAnswer {
     #[serde(flatten)]
     observed: Observed,
     /// The state directory.
-    state: state::Status,
+    state: state::StateStatus,
     /// Number of quarantined sandboxes by failure class.
     quarantined_sandboxes: BTreeMap<FailureClass, usize>,
     /// The 20 quarantined sandboxes that are tried next.
@@ -98,19 +98,19 @@ struct BrakesStatus {
 pub(crate) struct Observed {
     runtime: RuntimeStatus,
     #[serde(flatten)]
-    found: Option<Found>,
+    found: Option<NodeStatus>,
 }
 
 /// What a look found.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Found {
+struct NodeStatus {
     look: LookStatus,
     figures: NodeFigures,
     /// Number of objects in each state; lacks lists that could not be read.
     states: BTreeMap<&'static str, BTreeMap<&'static str, usize>>,
     /// The image policy's marks.
-    marks: Marks,
+    marks: ImageMarks,
     /// How each list was read; lacks those that could not be read.
     lists: BTreeMap<&'static str, ListStatus>,
     pods: PodsStatus,
@@ -120,8 +120,8 @@ struct Found {
 
 /// Where images begin to go, and how far.
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Marks {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Marks"))]
+struct ImageMarks {
     image_high_percent: u8,
     image_low_percent: u8,
 }
@@ -285,7 +285,7 @@ async fn observed(service: &Service, look: &Arc<Look>, young: bool) -> Observed 
 /// The same without a service, for `crisweep status`.
 pub(crate) fn of_look(
     look: &Look,
-    judged: Option<Judged>,
+    judged: Option<PlanStatus>,
     endpoint: String,
     config: &Config,
 ) -> Observed {
@@ -299,7 +299,7 @@ pub(crate) fn of_look(
             version: runtime.ok().map(|runtime| runtime.version.clone()),
             error: runtime.err().map(ToString::to_string),
         },
-        found: Some(Found {
+        found: Some(NodeStatus {
             look: LookStatus {
                 taken_at: look.taken_at,
                 age_seconds: look.started.elapsed().as_secs_f64(),
@@ -309,7 +309,7 @@ pub(crate) fn of_look(
             },
             figures: look.figures(),
             states: states(look),
-            marks: Marks {
+            marks: ImageMarks {
                 image_high_percent: images.high_threshold_percent,
                 image_low_percent: images.low_threshold_percent,
             },
@@ -320,7 +320,7 @@ pub(crate) fn of_look(
     }
 }
 
-fn pods(config: &Config, look: &Look, judged: Option<&Judged>) -> PodsStatus {
+fn pods(config: &Config, look: &Look, judged: Option<&PlanStatus>) -> PodsStatus {
     // If the lists could not be read, the pod list cannot be compared with them.
     let (state, why) = match (&look.pods, judged) {
         (_, Some(judged)) => (judged.pods, judged.pods_doubt.clone()),
@@ -361,7 +361,7 @@ fn states(look: &Look) -> BTreeMap<&'static str, BTreeMap<&'static str, usize>> 
 /// How each list was read, and whether rows may be missing. A list that failed for its size has no mode. Omits
 /// lists that could not be read for another reason.
 fn lists(look: &Look) -> BTreeMap<&'static str, ListStatus> {
-    fn list<T>(part: &Part<Listed<T>>, weight: Weight) -> Option<ListStatus> {
+    fn list<T>(part: &LookResult<Listed<T>>, weight: Weight) -> Option<ListStatus> {
         let listed = part.as_ref().ok();
         (listed.is_some() || weight.bytes.is_some()).then(|| ListStatus {
             mode: listed.map(|listed| listed.mode.label()),
@@ -405,19 +405,19 @@ fn errors(look: &Look) -> BTreeMap<&'static str, String> {
 }
 
 /// What a plan on the look says.
-pub(crate) struct Judged {
+pub(crate) struct PlanStatus {
     removable: BTreeMap<Target, usize>,
     pods: SourceState,
     pods_doubt: Option<String>,
 }
 
-fn judge(service: &Service, look: &Look) -> Option<Judged> {
+fn judge(service: &Service, look: &Look) -> Option<PlanStatus> {
     let snapshot = service.snapshot(look).ok()?;
     let policy = &service.config().policy;
-    Some(Judged::of(&snapshot, policy))
+    Some(PlanStatus::of(&snapshot, policy))
 }
 
-impl Judged {
+impl PlanStatus {
     /// Plans on a snapshot.
     pub(crate) fn of(snapshot: &Snapshot, policy: &Policy) -> Self {
         let knowledge = Knowledge::of(snapshot, policy);

@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::Error;
-use super::held::{Held, beside};
+use super::secret_source::{SecretSource, beside};
 use crate::system::blocking::BlockingPool;
 
 /// Timeout of one run.
@@ -69,7 +69,7 @@ pub(super) struct Credential {
 /// Runs the plugin. Cloning shares.
 #[derive(Clone)]
 pub(super) struct Plugin {
-    last: Arc<Mutex<Option<Run>>>,
+    last: Arc<Mutex<Option<PluginRun>>>,
     /// Starts it and waits for the end of one that was killed: both can hang with the disk that holds the plugin.
     starts: BlockingPool,
 }
@@ -84,7 +84,7 @@ impl Default for Plugin {
 }
 
 /// The last run.
-struct Run {
+struct PluginRun {
     command: PluginCommand,
     ended: Instant,
     result: Result<Arc<Credential>, String>,
@@ -97,7 +97,7 @@ impl PluginCommand {
     pub(super) fn new(
         exec: &ExecConfig,
         cluster: &Cluster,
-        ca: Option<&Held>,
+        ca: Option<&SecretSource>,
         file: &Path,
     ) -> Result<Self, String> {
         let program = exec.command.as_deref().filter(|it| !it.is_empty());
@@ -133,13 +133,13 @@ impl PluginCommand {
 }
 
 /// Returns what a plugin with `provideClusterInfo` is told. A CA in a file is not read for it.
-fn about(cluster: &Cluster, ca: Option<&Held>) -> Value {
+fn about(cluster: &Cluster, ca: Option<&SecretSource>) -> Value {
     let mut about = Map::from_iter([("server".to_owned(), json!(cluster.server))]);
     let mut put = |key: &str, value| about.insert(key.to_owned(), value);
     if let Some(name) = &cluster.tls_server_name {
         put("tls-server-name", json!(name));
     }
-    if let Some(Held::Inline { bytes, .. }) = ca {
+    if let Some(SecretSource::Inline { bytes, .. }) = ca {
         put("certificate-authority-data", json!(STANDARD.encode(bytes)));
     }
     let mut extensions = cluster.extensions.iter().flatten();
@@ -172,7 +172,7 @@ impl Plugin {
                 let command = asked.program.display();
                 tracing::warn!(%command, problem, "the credential plugin failed");
             }
-            *last = Some(Run {
+            *last = Some(PluginRun {
                 command: asked,
                 ended: Instant::now(),
                 result: result.clone(),
@@ -206,7 +206,7 @@ impl Plugin {
     }
 }
 
-impl Run {
+impl PluginRun {
     fn serves(&self, command: &PluginCommand) -> bool {
         let is_good = match &self.result {
             Ok(credential) => !self.is_refused && credential.holds(now()),
@@ -231,7 +231,7 @@ fn now() -> Timestamp {
 impl PluginCommand {
     async fn run(&self, starts: &BlockingPool) -> Result<Credential, String> {
         let mut child = self.start(starts).await?;
-        let group = Group::of(&child);
+        let group = ProcessGroup::of(&child);
         let ended = tokio::time::timeout(TIMEOUT, output(&mut child)).await;
         let after = humantime::format_duration(TIMEOUT);
         let output = match ended {
@@ -321,11 +321,11 @@ struct Printed {
     version: String,
     #[serde(default)]
     kind: String,
-    status: Option<Status>,
+    status: Option<ExecCredentialStatus>,
 }
 
 #[derive(Deserialize)]
-struct Status {
+struct ExecCredentialStatus {
     token: Option<String>,
     #[serde(rename = "clientCertificateData")]
     certificate: Option<String>,
@@ -383,9 +383,9 @@ async fn first_line(pipe: Option<impl AsyncRead + Unpin>) -> Result<String, Stri
 }
 
 /// The plugin and what it started, which end with it.
-struct Group(Option<Pid>);
+struct ProcessGroup(Option<Pid>);
 
-impl Group {
+impl ProcessGroup {
     fn of(child: &Child) -> Self {
         let id = child.id().and_then(|id| i32::try_from(id).ok());
         Self(id.and_then(Pid::from_raw))
@@ -397,7 +397,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
             // It may have ended by itself.

@@ -8,7 +8,7 @@ use kube::config::{AuthInfo, Cluster, Context, Kubeconfig};
 use secrecy::ExposeSecret;
 
 use super::exec::PluginCommand;
-use super::held::{Held, beside};
+use super::secret_source::{SecretSource, beside};
 use crate::outgoing::{TlsConfig, dns_name, is_secure_url};
 
 /// Names in an error.
@@ -19,19 +19,23 @@ const DEPTH_MAX: usize = 64;
 /// The API server and its credentials, before the files that they name are read. Has no `Debug`: tokens and keys
 /// are secret.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct ClusterAccess {
     pub(super) url: String,
     /// Without files: those are below.
     pub(super) tls: TlsConfig,
-    pub(super) ca: Option<Held>,
+    pub(super) ca: Option<SecretSource>,
     /// The client certificate and its key.
-    pub(super) identity: Option<(Held, Held)>,
-    pub(super) token: Option<Held>,
+    pub(super) identity: Option<(SecretSource, SecretSource)>,
+    pub(super) token: Option<SecretSource>,
     pub(super) plugin: Option<PluginCommand>,
 }
 
 /// Returns the API server of a context and where its credentials are.
-pub(super) fn place(path: &Path, bytes: &[u8], context: Option<&str>) -> Result<Place, String> {
+pub(super) fn place(
+    path: &Path,
+    bytes: &[u8],
+    context: Option<&str>,
+) -> Result<ClusterAccess, String> {
     let file = read(bytes)?;
     let context = chosen(&file, context)?;
     let cluster = file.clusters.iter().find(|it| it.name == context.cluster);
@@ -63,7 +67,7 @@ pub(super) fn place(path: &Path, bytes: &[u8], context: Option<&str>) -> Result<
         }
         Some(_) | None => None,
     };
-    Ok(Place {
+    Ok(ClusterAccess {
         identity: at.identity(user)?,
         tls: TlsConfig {
             server_name: server_name(cluster)?,
@@ -179,7 +183,7 @@ impl At<'_> {
         key: &str,
         data: Option<&str>,
         file: Option<&str>,
-    ) -> Result<Option<Held>, String> {
+    ) -> Result<Option<SecretSource>, String> {
         if let Some(data) = data.filter(|data| !data.is_empty()) {
             let data: String = data.split_whitespace().collect();
             let bytes = STANDARD.decode(data);
@@ -187,17 +191,17 @@ impl At<'_> {
             return Ok(Some(self.inline(bytes)));
         }
         let file = file.filter(|file| !file.is_empty());
-        Ok(file.map(|file| Held::File(beside(self.0, file))))
+        Ok(file.map(|file| SecretSource::File(beside(self.0, file))))
     }
 
-    fn inline(&self, bytes: Vec<u8>) -> Held {
-        Held::Inline {
+    fn inline(&self, bytes: Vec<u8>) -> SecretSource {
+        SecretSource::Inline {
             path: self.0.to_owned(),
             bytes,
         }
     }
 
-    fn identity(&self, user: &AuthInfo) -> Result<Option<(Held, Held)>, String> {
+    fn identity(&self, user: &AuthInfo) -> Result<Option<(SecretSource, SecretSource)>, String> {
         let certificate = self.source(
             "client-certificate-data",
             user.client_certificate_data.as_deref(),
@@ -217,12 +221,12 @@ impl At<'_> {
     }
 
     /// A file goes before a text, as in client-go: it may be rotated.
-    fn token(&self, user: &AuthInfo) -> Option<Held> {
+    fn token(&self, user: &AuthInfo) -> Option<SecretSource> {
         let file = user.token_file.as_deref().filter(|file| !file.is_empty());
         let token = user.token.as_ref().map(ExposeSecret::expose_secret);
         let token = token.filter(|token| !token.is_empty());
         match (file, token) {
-            (Some(file), _) => Some(Held::File(beside(self.0, file))),
+            (Some(file), _) => Some(SecretSource::File(beside(self.0, file))),
             (None, Some(token)) => Some(self.inline(token.as_bytes().to_vec())),
             (None, None) => None,
         }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::Error;
-use super::held::Held;
-use super::kubeconfig::{self, Place};
+use super::kubeconfig::{self, ClusterAccess};
+use super::secret_source::SecretSource;
 use crate::outgoing::{FILE_MAX_BYTES, Named, TlsConfig, credentials_text};
 use crate::system::blocking::BlockingPool;
 use crate::system::file;
@@ -101,15 +101,15 @@ impl ApiServer {
     }
 
     /// Returns the address and where the credentials are.
-    pub(super) async fn place(&self, disk: &BlockingPool) -> Result<Place, Error> {
+    pub(super) async fn place(&self, disk: &BlockingPool) -> Result<ClusterAccess, Error> {
         match self {
             Self::Keys {
                 url,
                 token_file,
                 tls,
             } => {
-                let file = |path: &Option<PathBuf>| path.clone().map(Held::File);
-                Ok(Place {
+                let file = |path: &Option<PathBuf>| path.clone().map(SecretSource::File);
+                Ok(ClusterAccess {
                     url: url.clone(),
                     ca: file(&tls.ca_file),
                     identity: file(&tls.cert_file).zip(file(&tls.key_file)),

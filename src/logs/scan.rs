@@ -58,7 +58,7 @@ pub(super) fn scan_at_most(roots: &Roots, entries_max: usize) -> Logs {
 }
 
 /// An entry of a root.
-struct Entry<'a> {
+struct DirEntry<'a> {
     /// As the kernel has it.
     raw: &'a CStr,
     /// As text, approximated if necessary.
@@ -69,7 +69,7 @@ struct Entry<'a> {
     stat: Stat,
 }
 
-impl Entry<'_> {
+impl DirEntry<'_> {
     fn is(&self, kind: FileType) -> bool {
         FileType::from_raw_mode(self.stat.st_mode) == kind
     }
@@ -99,7 +99,7 @@ fn entries<T>(
     path: &Path,
     entries_max: usize,
     logs: &mut Logs,
-    convert: impl Fn(Entry<'_>) -> T,
+    convert: impl Fn(DirEntry<'_>) -> T,
 ) -> Vec<T> {
     let mut rows = Vec::new();
     let mut too_many = false;
@@ -111,7 +111,7 @@ fn entries<T>(
         }
         let (name, is_plain) = text(raw);
         match statat(root, raw, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => rows.push(convert(Entry {
+            Ok(stat) => rows.push(convert(DirEntry {
                 raw,
                 is_plain,
                 path: format!("{}/{name}", path.display()),

@@ -67,7 +67,7 @@ pub(super) fn tail_at_most(
         Err(Errno::NOENT) if has_entries(&root) => return Ok(None),
         Err(errno) => return Err(Error::opening(path.display().to_string(), errno)),
     };
-    let mut end = End {
+    let mut end = TailBuffer {
         left: bytes_max,
         unzipped_max,
         parts: Vec::new(),
@@ -77,7 +77,7 @@ pub(super) fn tail_at_most(
         },
     };
     if let Some(current) = open(&dir, file).map_err(|error| unreadable(&path, &error))? {
-        end.add(file, Form::Plain, &current)
+        end.add(file, Compression::Plain, &current)
             .map_err(|error| unreadable(&path, &error))?;
     }
     let rotations = rotations(&dir, file).map_err(|errno| unreadable(&path, &errno.into()))?;
@@ -98,7 +98,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
 
 /// How a file's bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Form {
+enum Compression {
     Plain,
     Gzip,
 }
@@ -107,15 +107,15 @@ enum Form {
 #[derive(Debug, PartialEq, Eq)]
 struct Rotation {
     stamp: String,
-    form: Form,
+    form: Compression,
 }
 
 impl Rotation {
     /// Reads what follows the log's name and a dot; `None` for other files, such as half-written ones.
     fn of(rest: &str) -> Option<Self> {
         let (stamp, form) = match rest.strip_suffix(".gz") {
-            Some(stamp) => (stamp, Form::Gzip),
-            None => (rest, Form::Plain),
+            Some(stamp) => (stamp, Compression::Gzip),
+            None => (rest, Compression::Plain),
         };
         let is_stamp = stamp.len() == 15
             && stamp.bytes().enumerate().all(|(at, b)| match at {
@@ -130,8 +130,8 @@ impl Rotation {
 
     fn name(&self, file: &str) -> String {
         let ending = match self.form {
-            Form::Plain => "",
-            Form::Gzip => ".gz",
+            Compression::Plain => "",
+            Compression::Gzip => ".gz",
         };
         format!("{file}.{}{ending}", self.stamp)
     }
@@ -185,14 +185,14 @@ fn open(dir: &OwnedFd, name: &str) -> io::Result<Option<File>> {
 }
 
 /// The end of a log while it is read, newest part first.
-struct End {
+struct TailBuffer {
     left: usize,
     unzipped_max: u64,
     parts: Vec<Vec<u8>>,
     tail: Tail,
 }
 
-impl End {
+impl TailBuffer {
     /// Adds older files until there is enough.
     fn follow(&mut self, dir: &OwnedFd, file: &str, rotations: &[Rotation]) {
         for (number, rotation) in rotations.iter().enumerate() {
@@ -216,17 +216,17 @@ impl End {
         }
     }
 
-    fn older(&mut self, dir: &OwnedFd, name: &str, form: Form) -> io::Result<()> {
+    fn older(&mut self, dir: &OwnedFd, name: &str, form: Compression) -> io::Result<()> {
         // The kubelet may have removed or compressed it by now.
         let file = open(dir, name)?.ok_or_else(|| io::Error::other("it is gone"))?;
         self.add(name, form, &file)
     }
 
     /// Adds the end of one file.
-    fn add(&mut self, name: &str, form: Form, file: &File) -> io::Result<()> {
+    fn add(&mut self, name: &str, form: Compression, file: &File) -> io::Result<()> {
         let (bytes, is_all) = match form {
-            Form::Plain => plain_end(file, self.left)?,
-            Form::Gzip => unzipped_end(file, self.left, self.unzipped_max)?,
+            Compression::Plain => plain_end(file, self.left)?,
+            Compression::Gzip => unzipped_end(file, self.left, self.unzipped_max)?,
         };
         self.left -= bytes.len();
         self.tail.is_whole &= is_all;

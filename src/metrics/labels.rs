@@ -1,6 +1,6 @@
 //! The enums that are labels, with their label names. Never a name from outside.
 
-use super::table::{Label, Labels};
+use super::table::{Label, LabelSet};
 use crate::model::{
     AlertResult, Brake, CallerKind, Cause, EventResult, EvidenceFailure, FailureClass, Outcome,
     PollResult, RemoveReason, Target,
@@ -18,12 +18,12 @@ labels! {
     AlertResult = "result",
     CallerKind = "caller",
     Cause = "cause",
-    Endpoint = "endpoint",
+    HttpEndpoint = "endpoint",
     EventResult = "result",
     EvidenceFailure = "cause",
     FailureClass = "class",
-    List = "list",
-    Moment = "moment",
+    ListName = "list",
+    PassMoment = "moment",
     Brake = "brake",
     PollResult = "result",
     StatusClass = "code",
@@ -35,7 +35,7 @@ labels! {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
 )]
 #[strum(serialize_all = "kebab-case")]
-pub enum Endpoint {
+pub enum HttpEndpoint {
     /// `/metrics`.
     Metrics,
     /// `/gc`.
@@ -52,7 +52,7 @@ pub enum Endpoint {
     Other,
 }
 
-impl Endpoint {
+impl HttpEndpoint {
     /// Returns the part of the interface that a request's path belongs to.
     pub fn of_path(path: &str) -> Self {
         match path {
@@ -97,7 +97,7 @@ impl StatusClass {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
 )]
 #[strum(serialize_all = "lowercase")]
-pub(super) enum List {
+pub(super) enum ListName {
     Containers,
     Sandboxes,
 }
@@ -107,7 +107,7 @@ pub(super) enum List {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
 )]
 #[strum(serialize_all = "lowercase")]
-pub(super) enum Moment {
+pub(super) enum PassMoment {
     Before,
     After,
 }
@@ -128,7 +128,7 @@ impl Label for Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Removed(pub(super) Target, pub(super) RemoveReason);
 
-impl Labels for Removed {
+impl LabelSet for Removed {
     fn combinations() -> Vec<Self> {
         let of = |target| {
             RemoveReason::all(target)
@@ -150,18 +150,18 @@ mod tests {
     #[test]
     fn paths_from_outside_are_one_label() {
         let cases = [
-            ("/", Endpoint::Page),
-            ("/metrics", Endpoint::Metrics),
-            ("/gc", Endpoint::Gc),
-            ("/webhook/alertmanager", Endpoint::Webhook),
-            ("/api/v1/passes/17", Endpoint::Api),
-            ("/-/ready", Endpoint::Management),
-            ("/metrics/", Endpoint::Other),
-            ("/gc/../etc", Endpoint::Other),
-            ("", Endpoint::Other),
+            ("/", HttpEndpoint::Page),
+            ("/metrics", HttpEndpoint::Metrics),
+            ("/gc", HttpEndpoint::Gc),
+            ("/webhook/alertmanager", HttpEndpoint::Webhook),
+            ("/api/v1/passes/17", HttpEndpoint::Api),
+            ("/-/ready", HttpEndpoint::Management),
+            ("/metrics/", HttpEndpoint::Other),
+            ("/gc/../etc", HttpEndpoint::Other),
+            ("", HttpEndpoint::Other),
         ];
         for (path, endpoint) in cases {
-            assert_eq!(Endpoint::of_path(path), endpoint, "{path}");
+            assert_eq!(HttpEndpoint::of_path(path), endpoint, "{path}");
         }
     }
 

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use super::labels::{List, Moment};
+use super::labels::{ListName, PassMoment};
 use super::optional_gauge::seconds;
 use super::series::Series;
 use crate::model::{NodeFigures, Pass, Target};
@@ -15,12 +15,12 @@ impl Series {
             self.last_ended.set(target, Some(seconds(at)));
             let remaining = pass.targets.get(&target).map(|report| report.remaining);
             self.last_remaining.set(target, remaining.map(float));
-            self.show(target, Moment::Before, pass.before.as_ref());
-            self.show(target, Moment::After, pass.after.as_ref());
+            self.show(target, PassMoment::Before, pass.before.as_ref());
+            self.show(target, PassMoment::After, pass.after.as_ref());
         }
     }
 
-    fn show(&self, target: Target, moment: Moment, figures: Option<&NodeFigures>) {
+    fn show(&self, target: Target, moment: PassMoment, figures: Option<&NodeFigures>) {
         let unknown = NodeFigures::default();
         let figures = figures.unwrap_or(&unknown);
         let dead = |count: Option<u64>| self.last_dead.set((target, moment), count.map(float));
@@ -30,11 +30,11 @@ impl Series {
         match target {
             Target::Containers => {
                 dead(figures.exited_containers);
-                list(List::Containers, figures.containers_list_bytes);
+                list(ListName::Containers, figures.containers_list_bytes);
             }
             Target::Sandboxes => {
                 dead(figures.not_ready_sandboxes);
-                list(List::Sandboxes, figures.sandboxes_list_bytes);
+                list(ListName::Sandboxes, figures.sandboxes_list_bytes);
             }
             Target::Images => {
                 let (bytes, inodes) = (figures.image_fs_used_bytes, figures.image_fs_inodes_used);
@@ -68,9 +68,9 @@ mod tests {
             exited_containers: Some(7),
             ..NodeFigures::default()
         };
-        series.show(Target::Containers, Moment::After, Some(&some));
-        assert_eq!(shown(Moment::After), Some(7.0));
-        series.show(Target::Containers, Moment::After, None);
-        assert_eq!(shown(Moment::After), None);
+        series.show(Target::Containers, PassMoment::After, Some(&some));
+        assert_eq!(shown(PassMoment::After), Some(7.0));
+        series.show(Target::Containers, PassMoment::After, None);
+        assert_eq!(shown(PassMoment::After), None);
     }
 }

@@ -27,7 +27,7 @@ use crate::gc::Summary;
 use crate::gc::knowledge::SourceState;
 use crate::metrics::Metrics;
 use crate::model::{Coverage, FailureClass, Target};
-use crate::snapshot::{Look, Part};
+use crate::snapshot::{Look, LookResult};
 use crate::telemetry;
 pub use format::{Format, timeout_from_header};
 use page::{Page, plain, sample, seconds};
@@ -38,7 +38,7 @@ pub struct Input<'a> {
     /// The shared look, and how far its pods are believed; `None` if there was none within the scrape's deadline.
     pub look: Option<(&'a Look, SourceState)>,
     /// The runtime's version, if there is no look but the runtime has answered.
-    pub version: Option<&'a Part<crate::runtime::Version>>,
+    pub version: Option<&'a LookResult<crate::runtime::Version>>,
     /// What a pass over all targets would do on that look; `None` if the look lacks a list.
     pub plan: Option<&'a BTreeMap<Target, Summary>>,
     /// Quarantined sandboxes by failure class.

@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::labels::{Endpoint, List, Moment, Removed, StatusClass};
+use super::labels::{HttpEndpoint, ListName, PassMoment, Removed, StatusClass};
 use super::optional_gauge::OptionalGauge;
 use super::state_set::StateSet;
 use super::table::Table;
@@ -64,16 +64,16 @@ series! {
         "last_pass_target_timestamp" Seconds, "When a pass over this target last ended; absent until one has";
     last_remaining: Table<Target, OptionalGauge> = Table::default(),
         "last_pass_remaining", "Planned objects that still existed after the last pass over this target";
-    last_dead: Table<(Target, Moment), OptionalGauge> = Table::default(),
+    last_dead: Table<(Target, PassMoment), OptionalGauge> = Table::default(),
         "last_pass_dead", "Exited containers, or sandboxes that are not ready, around the last pass over this target";
-    last_list_bytes: Table<(List, Moment), OptionalGauge> = Table::default(),
+    last_list_bytes: Table<(ListName, PassMoment), OptionalGauge> = Table::default(),
         "last_pass_list" Bytes, "Size of an unfiltered list around the last pass over what it lists";
-    last_fs_used_bytes: Table<Moment, OptionalGauge> = Table::default(),
+    last_fs_used_bytes: Table<PassMoment, OptionalGauge> = Table::default(),
         "last_pass_image_fs_used" Bytes, "The image file system's bytes in use around the last pass over images";
-    last_fs_used_ratio: Table<Moment, OptionalGauge> = Table::default(),
+    last_fs_used_ratio: Table<PassMoment, OptionalGauge> = Table::default(),
         "last_pass_image_fs_used_ratio",
         "The image file system's used share, 0 to 1, around the last pass over images";
-    last_fs_inodes_used: Table<Moment, OptionalGauge> = Table::default(),
+    last_fs_inodes_used: Table<PassMoment, OptionalGauge> = Table::default(),
         "last_pass_image_fs_inodes_used", "The image file system's inodes in use around the last pass over images";
     removals: Table<Removed, Counter> = Table::showing(|_| true, Counter::default),
         "removals", "Objects that crisweep removed";
@@ -92,7 +92,7 @@ series! {
         "alerts", "Alerts received or found at an Alertmanager, by result";
     polls: Table<PollResult, Counter> = Table::default(),
         "alertmanager_polls", "Polls of Alertmanagers (alertmanager.poll), by result";
-    http_requests: Table<(Endpoint, StatusClass), Counter> = Table::default(),
+    http_requests: Table<(HttpEndpoint, StatusClass), Counter> = Table::default(),
         "http_requests", "HTTP requests answered";
     acts: Table<CallerKind, Counter> = Table::showing(|_| true, Counter::default),
         "acts", "Requests to change something that were let in, by what proved who asked";

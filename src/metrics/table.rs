@@ -23,14 +23,14 @@ pub(super) trait Label:
 }
 
 /// A set of labels: one label, or a tuple of them.
-pub(super) trait Labels: Copy + Ord + fmt::Debug + Send + Sync + 'static {
+pub(super) trait LabelSet: Copy + Ord + fmt::Debug + Send + Sync + 'static {
     /// Returns every combination.
     fn combinations() -> Vec<Self>;
     /// Returns names and values.
     fn pairs(self) -> Vec<(&'static str, &'static str)>;
 }
 
-impl<A: Label> Labels for A {
+impl<A: Label> LabelSet for A {
     fn combinations() -> Vec<Self> {
         A::VALUES.to_vec()
     }
@@ -40,7 +40,7 @@ impl<A: Label> Labels for A {
     }
 }
 
-impl<A: Label, B: Label> Labels for (A, B) {
+impl<A: Label, B: Label> LabelSet for (A, B) {
     fn combinations() -> Vec<Self> {
         A::VALUES
             .iter()
@@ -53,7 +53,7 @@ impl<A: Label, B: Label> Labels for (A, B) {
     }
 }
 
-impl<A: Label, B: Label, C: Label> Labels for (A, B, C) {
+impl<A: Label, B: Label, C: Label> LabelSet for (A, B, C) {
     fn combinations() -> Vec<Self> {
         <(A, B)>::combinations()
             .into_iter()
@@ -72,15 +72,15 @@ impl<A: Label, B: Label, C: Label> Labels for (A, B, C) {
 /// events that never happen. Some are shown from the start, because `increase()` misses the event that
 /// creates a series. The order on the page is fixed. (The library's `Family` is an empty hash map at first.)
 #[derive(Debug)]
-pub(super) struct Table<L, M>(Arc<BTreeMap<L, Entry<M>>>);
+pub(super) struct Table<L, M>(Arc<BTreeMap<L, TableEntry<M>>>);
 
 #[derive(Debug)]
-struct Entry<M> {
+struct TableEntry<M> {
     shown: AtomicBool,
     metric: M,
 }
 
-impl<L: Labels, M> Table<L, M> {
+impl<L: LabelSet, M> Table<L, M> {
     /// Makes every series with `make`; each is shown after first use.
     pub(super) fn new(make: impl Fn() -> M) -> Self {
         Self::showing(|_| false, make)
@@ -88,7 +88,7 @@ impl<L: Labels, M> Table<L, M> {
 
     /// Makes every series with `make`; those that `from_start` selects show 0 from the start.
     pub(super) fn showing(from_start: impl Fn(L) -> bool, make: impl Fn() -> M) -> Self {
-        let entry = |labels| Entry {
+        let entry = |labels| TableEntry {
             shown: AtomicBool::new(from_start(labels)),
             metric: make(),
         };
@@ -107,13 +107,13 @@ impl<L: Labels, M> Table<L, M> {
     }
 
     fn shown(&self) -> impl Iterator<Item = (L, &M)> {
-        let shown = |entry: &Entry<M>| entry.shown.load(Ordering::Relaxed);
+        let shown = |entry: &TableEntry<M>| entry.shown.load(Ordering::Relaxed);
         let entries = self.0.iter().filter(move |(_, entry)| shown(entry));
         entries.map(|(labels, entry)| (*labels, &entry.metric))
     }
 }
 
-impl<L: Labels> Table<L, Counter> {
+impl<L: LabelSet> Table<L, Counter> {
     /// Counts one more event with these labels.
     pub(super) fn count(&self, labels: L) {
         self.add(labels, 1);
@@ -125,7 +125,7 @@ impl<L: Labels> Table<L, Counter> {
     }
 }
 
-impl<L: Labels> Table<L, OptionalGauge> {
+impl<L: LabelSet> Table<L, OptionalGauge> {
     /// Sets the value with these labels; `None` removes it.
     pub(super) fn set(&self, labels: L, value: Option<f64>) {
         if let Some(gauge) = self.get(labels) {
@@ -134,7 +134,7 @@ impl<L: Labels> Table<L, OptionalGauge> {
     }
 }
 
-impl<L: Labels, M: Default> Default for Table<L, M> {
+impl<L: LabelSet, M: Default> Default for Table<L, M> {
     fn default() -> Self {
         Self::new(M::default)
     }
@@ -146,7 +146,7 @@ impl<L, M> Clone for Table<L, M> {
     }
 }
 
-impl<L: Labels, M: EncodeMetric + TypedMetric> EncodeMetric for Table<L, M> {
+impl<L: LabelSet, M: EncodeMetric + TypedMetric> EncodeMetric for Table<L, M> {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         for (labels, metric) in self.shown().filter(|(_, metric)| !metric.is_empty()) {
             let pairs = labels.pairs();

@@ -57,14 +57,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 /// A value as the file has it.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum RawValue {
     Integer(i64),
     Float(f64),
     Text(String),
     Other(IgnoredAny),
 }
 
-impl Written {
+impl RawValue {
     /// Returns a whole number, however it is written: `1e3` is one.
     fn whole(&self) -> Option<i64> {
         match self {
@@ -77,7 +77,7 @@ impl Written {
 }
 
 /// How values of a type are read and written.
-pub(crate) trait Form {
+pub(crate) trait SettingForm {
     /// The value's type.
     type Value: Serialize;
 
@@ -96,7 +96,7 @@ pub(crate) trait Form {
 /// A field that is written in the form `F`: `#[serde(with = "As::<F>")]`.
 pub(crate) struct As<F>(PhantomData<F>);
 
-impl<F: Form> As<F> {
+impl<F: SettingForm> As<F> {
     /// Reads it.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<F::Value, D::Error> {
         F::read(from)
@@ -109,7 +109,7 @@ impl<F: Form> As<F> {
 }
 
 #[cfg(test)]
-impl<F: Form> schemars::JsonSchema for As<F> {
+impl<F: SettingForm> schemars::JsonSchema for As<F> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         F::must_be().into()
     }
@@ -125,7 +125,7 @@ pub(crate) struct Time<const MAY_BE_0: bool = true>;
 /// A duration above 0.
 pub(crate) type Positive = Time<false>;
 
-impl<const MAY_BE_0: bool> Form for Time<MAY_BE_0> {
+impl<const MAY_BE_0: bool> SettingForm for Time<MAY_BE_0> {
     type Value = Duration;
 
     fn must_be() -> String {
@@ -134,11 +134,11 @@ impl<const MAY_BE_0: bool> Form for Time<MAY_BE_0> {
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let parsed = match Written::deserialize(from)? {
-            Written::Text(text) => parse_duration(&text),
-            Written::Integer(0) => Ok(Duration::ZERO),
+        let parsed = match RawValue::deserialize(from)? {
+            RawValue::Text(text) => parse_duration(&text),
+            RawValue::Integer(0) => Ok(Duration::ZERO),
             // Parsing an empty text gives the error that names the missing unit.
-            Written::Integer(_) | Written::Float(_) | Written::Other(_) => parse_duration(""),
+            RawValue::Integer(_) | RawValue::Float(_) | RawValue::Other(_) => parse_duration(""),
         };
         match parsed.map_err(D::Error::custom)? {
             Duration::ZERO if !MAY_BE_0 => Err(D::Error::custom(Self::must_be())),
@@ -156,7 +156,7 @@ impl<const MAY_BE_0: bool> Form for Time<MAY_BE_0> {
 /// A form in which 0 means off.
 pub(crate) struct Off<F>(PhantomData<F>);
 
-impl<F: Form<Value: Copy + Default + PartialEq>> Form for Off<F> {
+impl<F: SettingForm<Value: Copy + Default + PartialEq>> SettingForm for Off<F> {
     type Value = Option<F::Value>;
 
     fn must_be() -> String {
@@ -175,7 +175,7 @@ impl<F: Form<Value: Copy + Default + PartialEq>> Form for Off<F> {
 /// A number of bytes, plain or with a unit.
 pub(crate) struct Size<T, const MIN: u64, const MAX: u64>(PhantomData<T>);
 
-impl<T, const MIN: u64, const MAX: u64> Form for Size<T, MIN, MAX>
+impl<T, const MIN: u64, const MAX: u64> SettingForm for Size<T, MIN, MAX>
 where
     T: Copy + Serialize + TryFrom<u64> + TryInto<u64>,
 {
@@ -186,9 +186,9 @@ where
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-        let bytes = match Written::deserialize(from)? {
-            Written::Text(text) => text.trim().parse().ok().map(|size: ByteSize| size.as_u64()),
-            number @ (Written::Integer(_) | Written::Float(_) | Written::Other(_)) => {
+        let bytes = match RawValue::deserialize(from)? {
+            RawValue::Text(text) => text.trim().parse().ok().map(|size: ByteSize| size.as_u64()),
+            number @ (RawValue::Integer(_) | RawValue::Float(_) | RawValue::Other(_)) => {
                 number.whole().and_then(|bytes| u64::try_from(bytes).ok())
             }
         };
@@ -210,7 +210,7 @@ where
 /// A whole number.
 pub(crate) struct Whole<T, const MIN: i64, const MAX: i64>(PhantomData<T>);
 
-impl<T, const MIN: i64, const MAX: i64> Form for Whole<T, MIN, MAX>
+impl<T, const MIN: i64, const MAX: i64> SettingForm for Whole<T, MIN, MAX>
 where
     T: Serialize + TryFrom<i64>,
 {
@@ -221,7 +221,7 @@ where
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-        if let Some(number) = Written::deserialize(from)?.whole()
+        if let Some(number) = RawValue::deserialize(from)?.whole()
             && (MIN..=MAX).contains(&number)
             && let Ok(number) = T::try_from(number)
         {
@@ -234,7 +234,7 @@ where
 /// A number from 0.
 pub(crate) struct Number<const MAX: u32>;
 
-impl<const MAX: u32> Form for Number<MAX> {
+impl<const MAX: u32> SettingForm for Number<MAX> {
     type Value = f64;
 
     fn must_be() -> String {
@@ -242,10 +242,10 @@ impl<const MAX: u32> Form for Number<MAX> {
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-        let number = match Written::deserialize(from)? {
-            Written::Integer(number) => i32::try_from(number).ok().map(f64::from),
-            Written::Float(number) => Some(number),
-            Written::Text(_) | Written::Other(_) => None,
+        let number = match RawValue::deserialize(from)? {
+            RawValue::Integer(number) => i32::try_from(number).ok().map(f64::from),
+            RawValue::Float(number) => Some(number),
+            RawValue::Text(_) | RawValue::Other(_) => None,
         };
         // NaN is in no range, so it is refused too.
         let in_range = number.filter(|number| (0.0..=f64::from(MAX)).contains(number));
@@ -262,7 +262,7 @@ impl<const MAX: u32> Form for Number<MAX> {
 }
 
 /// A kind of text, with its parser.
-pub(crate) trait Kind {
+pub(crate) trait TextKind {
     /// What the text stands for.
     type Value: Serialize;
     /// What the text must be.
@@ -274,7 +274,7 @@ pub(crate) trait Kind {
 /// One text of a kind.
 pub(crate) struct One<K>(PhantomData<K>);
 
-impl<K: Kind> Form for One<K> {
+impl<K: TextKind> SettingForm for One<K> {
     type Value = K::Value;
 
     fn must_be() -> String {
@@ -282,17 +282,17 @@ impl<K: Kind> Form for One<K> {
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<K::Value, D::Error> {
-        let read = match Written::deserialize(from)? {
-            Written::Text(text) => K::read(&text),
-            Written::Integer(_) | Written::Float(_) | Written::Other(_) => None,
+        let read = match RawValue::deserialize(from)? {
+            RawValue::Text(text) => K::read(&text),
+            RawValue::Integer(_) | RawValue::Float(_) | RawValue::Other(_) => None,
         };
         read.ok_or_else(|| D::Error::custom(K::MUST_BE))
     }
 }
 
-struct Item<K: Kind>(K::Value);
+struct Item<K: TextKind>(K::Value);
 
-impl<'de, K: Kind> Deserialize<'de> for Item<K> {
+impl<'de, K: TextKind> Deserialize<'de> for Item<K> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         One::<K>::read(from).map(Self)
     }
@@ -301,7 +301,7 @@ impl<'de, K: Kind> Deserialize<'de> for Item<K> {
 /// One text of a kind, or `null`.
 pub(crate) struct Optional<K>(PhantomData<K>);
 
-impl<K: Kind> Form for Optional<K> {
+impl<K: TextKind> SettingForm for Optional<K> {
     type Value = Option<K::Value>;
 
     fn must_be() -> String {
@@ -314,9 +314,9 @@ impl<K: Kind> Form for Optional<K> {
 }
 
 /// A list of texts of a kind.
-pub(crate) struct List<K: Kind, C = Vec<<K as Kind>::Value>>(PhantomData<(K, C)>);
+pub(crate) struct ListOf<K: TextKind, C = Vec<<K as TextKind>::Value>>(PhantomData<(K, C)>);
 
-impl<K: Kind, C: FromIterator<K::Value> + Serialize> Form for List<K, C> {
+impl<K: TextKind, C: FromIterator<K::Value> + Serialize> SettingForm for ListOf<K, C> {
     type Value = C;
 
     fn must_be() -> String {
@@ -332,7 +332,7 @@ impl<K: Kind, C: FromIterator<K::Value> + Serialize> Form for List<K, C> {
 /// An absolute path.
 pub(crate) struct AbsolutePath;
 
-impl Kind for AbsolutePath {
+impl TextKind for AbsolutePath {
     type Value = PathBuf;
     const MUST_BE: &str = "an absolute path";
 
@@ -345,7 +345,7 @@ impl Kind for AbsolutePath {
 /// The path of a unix socket.
 pub(crate) struct SocketPath;
 
-impl Kind for SocketPath {
+impl TextKind for SocketPath {
     type Value = PathBuf;
     const MUST_BE: &str = "an absolute path of up to 107 bytes";
 

@@ -9,7 +9,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Url};
 
 use super::names::{Lookups, Resolver};
-use super::tls::{self, Identity, Trust};
+use super::tls::{self, Identity, TrustRoots};
 use super::{Error, TlsConfig};
 use crate::system::blocking::BlockingPool;
 
@@ -120,9 +120,9 @@ impl<K: PartialEq> ClientCache<K> {
     ) -> Result<(Client, Option<Identity>), Error> {
         let ClientParts { url, tls, ca, .. } = parts;
         let trust = match (&tls.ca_file, ca) {
-            _ if url.scheme() != "https" => Trust::None,
-            (Some(path), Some(pem)) => Trust::File(path, pem),
-            (None, _) | (_, None) => Trust::System,
+            _ if url.scheme() != "https" => TrustRoots::None,
+            (Some(path), Some(pem)) => TrustRoots::File(path, pem),
+            (None, _) | (_, None) => TrustRoots::System,
         };
         let config = tls::client_config(tls, trust, identity.as_ref(), &self.disk).await?;
         let host = url.host_str().filter(|_| tls.server_name.is_some());

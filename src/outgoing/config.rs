@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use crate::model::setting::{AbsolutePath, As, Kind, One, Optional, settings};
+use crate::model::setting::{AbsolutePath, As, One, Optional, TextKind, settings};
 
 /// `http_client_config:` - how crisweep asks a server over HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,7 +207,7 @@ impl TlsConfig {
 /// An authentication scheme with a token.
 struct Scheme;
 
-impl Kind for Scheme {
+impl TextKind for Scheme {
     type Value = String;
     const MUST_BE: &str = "a scheme such as Bearer; not Basic, which basic_auth is for";
 
@@ -221,7 +221,7 @@ impl Kind for Scheme {
 /// A user's name.
 struct UserName;
 
-impl Kind for UserName {
+impl TextKind for UserName {
     type Value = String;
     const MUST_BE: &str = "a user's name without a colon";
 
@@ -234,7 +234,7 @@ impl Kind for UserName {
 /// A host's name, not an address.
 struct DnsName;
 
-impl Kind for DnsName {
+impl TextKind for DnsName {
     type Value = String;
     const MUST_BE: &str = "a host's name, not an address";
 

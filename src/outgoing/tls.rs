@@ -45,7 +45,7 @@ impl Identity {
 }
 
 /// The CAs of a file, or of the system.
-pub(crate) enum Trust<'a> {
+pub(crate) enum TrustRoots<'a> {
     /// Nothing: no TLS is spoken.
     None,
     /// The file and its content.
@@ -57,7 +57,7 @@ pub(crate) enum Trust<'a> {
 /// Builds the TLS configuration of a client.
 pub(crate) async fn client_config(
     config: &TlsConfig,
-    trust: Trust<'_>,
+    trust: TrustRoots<'_>,
     identity: Option<&Identity>,
     disk: &BlockingPool,
 ) -> Result<ClientConfig, Error> {
@@ -88,17 +88,17 @@ pub(crate) async fn client_config(
     })
 }
 
-async fn roots(trust: Trust<'_>, disk: &BlockingPool) -> Result<RootCertStore, Error> {
+async fn roots(trust: TrustRoots<'_>, disk: &BlockingPool) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     match trust {
-        Trust::None => {}
-        Trust::File(path, pem) => {
+        TrustRoots::None => {}
+        TrustRoots::File(path, pem) => {
             let (usable, _) = roots.add_parsable_certificates(certificates(pem));
             if usable == 0 {
                 return Err(Error::lacks(path, "CA certificate in PEM"));
             }
         }
-        Trust::System => {
+        TrustRoots::System => {
             let load = disk.run(file::TIMEOUT, rustls_native_certs::load_native_certs);
             let found = load.await.map_err(|error| Error::Tls(error.into()))?;
             let (usable, _) = roots.add_parsable_certificates(found.certs);

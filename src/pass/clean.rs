@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::end::End;
+use super::end::EarlyEnd;
 use super::executor::{Batch, Until};
 use super::queue::{Next, Queue};
 use super::rescue::is_over;
-use super::{JOURNAL_PATIENCE, Phase, Run, progress};
+use super::{JOURNAL_PATIENCE, PassRun, Phase, progress};
 use crate::gc::{self, Expected, Plan, Removal};
 use crate::model::{KeepReason, RemoveReason, Target, Text};
 use crate::snapshot::Look;
@@ -35,9 +35,13 @@ struct RoundProgress {
     shown: u64,
 }
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Cleans one target, in one or several rounds.
-    pub(super) async fn clean(&mut self, target: Target, look: &mut Arc<Look>) -> Result<(), End> {
+    pub(super) async fn clean(
+        &mut self,
+        target: Target,
+        look: &mut Arc<Look>,
+    ) -> Result<(), EarlyEnd> {
         let mut rounds = RoundProgress::default();
         // The wanted room depends on current usage.
         if target == Target::Images && self.is_stale(look) {
@@ -64,7 +68,7 @@ impl Run<'_> {
         target: Target,
         round: usize,
         look: &Look,
-    ) -> Result<Option<Vec<Removal>>, End> {
+    ) -> Result<Option<Vec<Removal>>, EarlyEnd> {
         if target == Target::Images && !self.images_are_known(look) {
             return Ok(None);
         }
@@ -118,7 +122,7 @@ impl Run<'_> {
         basis: &Look,
         look: &mut Arc<Look>,
         rounds: &mut RoundProgress,
-    ) -> Result<bool, End> {
+    ) -> Result<bool, EarlyEnd> {
         let gone = self.gone_of(target);
         let gone_before = std::mem::replace(&mut rounds.gone, gone);
         let has_removed = gone > gone_before;
@@ -168,7 +172,7 @@ impl Run<'_> {
         target: Target,
         removals: Vec<Removal>,
         look: &mut Arc<Look>,
-    ) -> Result<(), End> {
+    ) -> Result<(), EarlyEnd> {
         let planned = self.report_of(target, |report| report.planned);
         let mut queue = Queue::new(removals, self.runner.known_failures());
         loop {
@@ -227,7 +231,7 @@ impl Run<'_> {
         target: Target,
         look: &mut Arc<Look>,
         queue: &mut Queue,
-    ) -> Result<(), End> {
+    ) -> Result<(), EarlyEnd> {
         let has_open = !self.tally.open.is_empty();
         let open = self.take_open(target);
         // Images get no look after a rest, because the measurement takes one.
@@ -329,7 +333,7 @@ impl Run<'_> {
     }
 
     /// Waits for the class probe in flight, or a moment.
-    async fn wait(&mut self) -> Result<(), End> {
+    async fn wait(&mut self) -> Result<(), EarlyEnd> {
         self.not_stopped()?;
         let on_done = |done| self.tally.note(done);
         self.executor.wait(on_done).await;
@@ -369,7 +373,7 @@ impl Run<'_> {
         look: &Look,
         target: Target,
         queue: &mut Queue,
-    ) -> Result<(), End> {
+    ) -> Result<(), EarlyEnd> {
         let due = queue.take();
         if target == Target::Images && !self.images_are_known(look) {
             return Ok(());

@@ -7,10 +7,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::Run;
+use super::PassRun;
 use super::stops::StopCause;
-use crate::model::{Container, Coverage, Outcome, Pass, Pods, Seen, Target, TargetReport};
-use crate::pass::record::Record;
+use crate::model::{Container, Coverage, ListCoverage, Outcome, Pass, Pods, Target, TargetReport};
+use crate::pass::record::PassRecord;
 use crate::snapshot::Look;
 
 /// How a pass ended, as admission needs it.
@@ -29,7 +29,11 @@ pub struct PassEnd {
 
 impl PassEnd {
     /// Returns the end of a pass from its record.
-    pub fn of(record: &Record, outcome: Outcome, retry_after: BTreeMap<Target, Duration>) -> Self {
+    pub fn of(
+        record: &PassRecord,
+        outcome: Outcome,
+        retry_after: BTreeMap<Target, Duration>,
+    ) -> Self {
         Self {
             outcome,
             dry_run: record.read(|pass| pass.dry_run),
@@ -41,7 +45,7 @@ impl PassEnd {
 
 /// Why a pass ends before its plan is done.
 #[derive(Clone, Debug)]
-pub(super) enum End {
+pub(super) enum EarlyEnd {
     Stopped(StopCause),
     MaxRemovals,
     RuntimeGone,
@@ -52,7 +56,7 @@ pub(super) enum End {
     PlanExpired(String, Timestamp),
 }
 
-impl End {
+impl EarlyEnd {
     fn outcome(&self) -> Outcome {
         match self {
             Self::Stopped(StopCause::Cancelled | StopCause::Shutdown)
@@ -110,9 +114,9 @@ const TIMEOUT_TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// Given-up removals that report and log name.
 const NAMED_MAX: usize = 10;
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Waits for removals in flight, takes a last look, and returns how the pass ended.
-    pub(super) async fn finish(mut self, end: Option<End>, dry_run: bool) -> PassEnd {
+    pub(super) async fn finish(mut self, end: Option<EarlyEnd>, dry_run: bool) -> PassEnd {
         let mut given_up = self.drain().await;
         if let Some(look) = self.runner.observer.latest() {
             self.logs_follow(&look).await;
@@ -124,12 +128,16 @@ impl Run<'_> {
             self.report_problem(Target::Containers, &why);
         }
         // Given-up removals were planned, so even a late stop decides the outcome.
-        let late = self.stops.reached().filter(|_| given_up).map(End::Stopped);
+        let late = self
+            .stops
+            .reached()
+            .filter(|_| given_up)
+            .map(EarlyEnd::Stopped);
         let end = end.or(late);
         if let Some(end) = &end {
-            let held = matches!(end, End::Stopped(StopCause::Held));
+            let held = matches!(end, EarlyEnd::Stopped(StopCause::Held));
             let why = self.record.held_why().filter(|_| held).cloned();
-            let cancelled = matches!(end, End::Stopped(StopCause::Cancelled));
+            let cancelled = matches!(end, EarlyEnd::Stopped(StopCause::Cancelled));
             let why = why.or_else(|| cancelled.then(|| self.record.cancel_words()));
             self.record.error(why.unwrap_or_else(|| end.text()));
         }
@@ -139,7 +147,7 @@ impl Run<'_> {
                 .update(|pass| pass.after.clone_from(&pass.before));
         } else if !matches!(
             end,
-            Some(End::Stopped(StopCause::Shutdown) | End::NoLook(_))
+            Some(EarlyEnd::Stopped(StopCause::Shutdown) | EarlyEnd::NoLook(_))
         ) {
             let look = self.last_look().await;
             if let Some(look) = &look {
@@ -215,7 +223,7 @@ impl Run<'_> {
     }
 
     /// Returns the outcome.
-    pub(super) fn outcome(&self, end: Option<&End>, dry_run: bool) -> Outcome {
+    pub(super) fn outcome(&self, end: Option<&EarlyEnd>, dry_run: bool) -> Outcome {
         match end {
             Some(end) => end.outcome(),
             // The breaker ended the last target that had something to try.
@@ -247,7 +255,7 @@ impl Run<'_> {
         ));
     }
 
-    pub(super) fn report_incomplete_look(&self, seen: Seen) {
+    pub(super) fn report_incomplete_look(&self, seen: ListCoverage) {
         if !seen.is_all() {
             let line =
                 "the runtime's lists could not be read completely; only what is certain is removed";

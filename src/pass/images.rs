@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Run;
-use super::end::End;
+use super::PassRun;
+use super::end::EarlyEnd;
 use super::queue::Queue;
 use crate::gc::images::{space_wanted, unknown_users};
 use crate::gc::{Plan, Policy, Removal};
@@ -67,7 +67,7 @@ impl Room {
     }
 }
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Returns the policy of a round: the first starts at the high threshold, further ones free down to the low
     /// one.
     pub(super) fn policy_of_round(&self, target: Target, round: usize) -> Policy {
@@ -109,7 +109,7 @@ impl Run<'_> {
         &mut self,
         look: &mut Arc<Look>,
         queue: &mut Queue,
-    ) -> Result<(), End> {
+    ) -> Result<(), EarlyEnd> {
         let Some(before) = self.room.before.take() else {
             return Ok(());
         };
@@ -134,7 +134,7 @@ impl Run<'_> {
     }
 
     /// Says whether the batch gained enough. Replaces a look that is older than the gain.
-    async fn has_gained(&mut self, batch: Before, look: &mut Arc<Look>) -> Result<bool, End> {
+    async fn has_gained(&mut self, batch: Before, look: &mut Arc<Look>) -> Result<bool, EarlyEnd> {
         let listed = self.freed_images().saturating_sub(batch.freed);
         let (Some(before), Some(after)) = (batch.usage, usage(look)) else {
             return Ok(true);

@@ -4,21 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Run;
-use super::end::End;
+use super::PassRun;
+use super::end::EarlyEnd;
 use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::gc::{self};
 use crate::model::{Cause, PodsReport, Target};
 use crate::snapshot::Look;
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Waits until finished pods have been finished for `quiet`, so that one run of the command does
     /// everything.
     pub(super) async fn wait_for_quiet(
         &mut self,
         targets: &BTreeSet<Target>,
         look: &mut Arc<Look>,
-    ) -> Result<(), End> {
+    ) -> Result<(), EarlyEnd> {
         if self.record.pass().trigger.cause != Cause::Command {
             return Ok(());
         }

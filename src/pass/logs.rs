@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::end::End;
+use super::end::EarlyEnd;
 use super::executor::Until;
-use super::{Run, progress};
+use super::{PassRun, progress};
 use crate::gc::{self, Expected, Plan, Removal};
 use crate::model::{Container, PodUid, RemovedContainer, Rows, Target, log_dir_name};
 use crate::snapshot::Look;
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Reports unreachable logs; returns whether the plan's logs can be removed. Other targets are not
     /// affected.
     pub(super) fn can_reach_logs(&mut self, look: &Look, plan: &Plan) -> bool {
@@ -73,10 +73,10 @@ impl Run<'_> {
 
     /// Plans on what the look shows of the removed containers' pods, without the containers removed since, and checks the
     /// plan. Only a pod's own containers write to its logs, and there is such a plan for each batch.
-    fn plan_logs_of(&self, look: &Look, gone: Vec<RemovedContainer>) -> Result<Plan, End> {
+    fn plan_logs_of(&self, look: &Look, gone: Vec<RemovedContainer>) -> Result<Plan, EarlyEnd> {
         let mut snapshot = look
             .snapshot(BTreeMap::new())
-            .map_err(|error| End::NoLook(error.to_string()))?;
+            .map_err(|error| EarlyEnd::NoLook(error.to_string()))?;
         let pods: BTreeSet<&PodUid> = gone.iter().map(|it| &it.pod.uid).collect();
         let is_of_pods =
             |it: &Container| it.pod.as_ref().is_some_and(|pod| pods.contains(&pod.uid));
@@ -108,7 +108,7 @@ impl Run<'_> {
             .retain(|it| paths.contains(it.subject.id.as_str()));
         match gc::check::check(&plan.removals, &snapshot, policy).first() {
             None => Ok(plan),
-            Some(first) => Err(End::BadPlan(first.to_string())),
+            Some(first) => Err(EarlyEnd::BadPlan(first.to_string())),
         }
     }
 

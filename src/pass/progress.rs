@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::gc::Plan;
 use crate::model::Target;
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 
 /// Notes a target's plan in the report and in a line.
-pub(super) fn planned(record: &Record, plan: &Plan, target: Target) {
+pub(super) fn planned(record: &PassRecord, plan: &Plan, target: Target) {
     let Some(summary) = plan.summary.get(&target) else {
         return;
     };
@@ -60,7 +60,7 @@ pub(super) fn planned(record: &Record, plan: &Plan, target: Target) {
 }
 
 /// Notes the logs that go with their containers.
-pub(super) fn logs_of_containers(record: &Record, plan: &Plan) {
+pub(super) fn logs_of_containers(record: &PassRecord, plan: &Plan) {
     record.update(|pass| {
         let report = pass.targets.entry(Target::Logs).or_default();
         for removal in &plan.removals {
@@ -72,7 +72,7 @@ pub(super) fn logs_of_containers(record: &Record, plan: &Plan) {
 }
 
 /// Notes what a further round plans beyond earlier ones, if anything.
-pub(super) fn further(record: &Record, plan: &Plan, target: Target, why: &str) {
+pub(super) fn further(record: &PassRecord, plan: &Plan, target: Target, why: &str) {
     let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let kept = plan.summary.get(&target).map(|summary| &summary.keep);
     let due = &plan.removals;
@@ -92,7 +92,7 @@ pub(super) fn further(record: &Record, plan: &Plan, target: Target, why: &str) {
 }
 
 /// Notes a target's progress in a line.
-pub(super) fn batch(record: &Record, target: Target, batch: u64, planned: u64) {
+pub(super) fn batch(record: &PassRecord, target: Target, batch: u64, planned: u64) {
     let pass = record.pass();
     let Some(report) = pass.targets.get(&target) else {
         return;

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use super::Run;
+use super::PassRun;
 use super::tally::Tally;
 use crate::model::{Coverage, Target, Text};
 use crate::snapshot::Look;
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Compares what went and what failed with the look after the pass. An incomplete list proves nothing.
     pub(super) fn prove_gone(&mut self, look: &Look) {
         let whole = |coverage: &Coverage| *coverage == Coverage::Whole;

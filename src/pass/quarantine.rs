@@ -8,7 +8,7 @@ use parking_lot::MutexGuard;
 
 use super::Runner;
 use super::queue::{HeldCrowd, KnownFailure};
-use super::record::Record;
+use super::record::PassRecord;
 use super::tally::now;
 use crate::config::BackOff;
 use crate::model::{FailureClass, KeepReason, PastFailure, PodSandboxId, Quarantined, Target};
@@ -204,7 +204,7 @@ impl Runner {
     }
 
     /// Postpones the sandboxes of a class until the next attempt of its probe.
-    pub(super) fn hold(&self, record: &Record, target: Target, held: &HeldCrowd) {
+    pub(super) fn hold(&self, record: &PassRecord, target: Target, held: &HeldCrowd) {
         let ids = held.removals.iter();
         let ids: Vec<PodSandboxId> = ids
             .filter_map(|removal| PodSandboxId::new(removal.subject.id.as_str()))

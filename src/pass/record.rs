@@ -17,7 +17,7 @@ pub const ERRORS_MAX: usize = 50;
 
 /// A pass and its watchers.
 #[derive(Debug)]
-pub struct Record {
+pub struct PassRecord {
     id: String,
     pass: watch::Sender<Pass>,
     lines: Mutex<Vec<String>>,
@@ -29,7 +29,7 @@ pub struct Record {
     in_flight: InFlight,
 }
 
-impl Record {
+impl PassRecord {
     /// Returns the record of a newly queued pass.
     pub fn new(pass: Pass) -> Self {
         Self {

@@ -25,7 +25,7 @@ use logs::LogRemover;
 use superseded::NewerRecords;
 
 pub(super) use evidence::EvidenceKeeper;
-use evidence::{IsKept, Origin};
+use evidence::{IsKept, PodMeta};
 pub(super) use gone::Gone;
 
 /// Why a record stays whose newer ones are gone.
@@ -95,7 +95,7 @@ impl Remover {
 #[derive(Clone, Debug)]
 pub(super) enum Basis {
     /// A container, and what its evidence says of its pod.
-    Container(ContainerId, Origin),
+    Container(ContainerId, PodMeta),
     /// A sandbox, and which call frees its network.
     Sandbox(PodSandboxId, FreesNetwork),
     /// A log.
@@ -171,7 +171,7 @@ async fn container(
     remover: &Remover,
     removal: &Removal,
     id: &ContainerId,
-    origin: &Origin,
+    origin: &PodMeta,
 ) -> Result<RemovalOutcome, runtime::Error> {
     let client = &remover.client;
     let asked_at = Instant::now();

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::end::End;
-use super::{Phase, Run};
+use super::end::EarlyEnd;
+use super::{PassRun, Phase};
 use crate::gc::PodKnowledge;
 use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid, Target};
 use crate::snapshot::{Look, Weight};
@@ -19,13 +19,13 @@ const FITS_PERCENT: u64 = 90;
 /// How often pods are chosen whose removal is a risk.
 const RISKS_MAX: usize = 10;
 
-impl Run<'_> {
+impl PassRun<'_> {
     /// Makes the kubelet's lists fit; says whether they do.
     pub(super) async fn rescue(
         &mut self,
         targets: &BTreeSet<Target>,
         look: &mut Arc<Look>,
-    ) -> Result<bool, End> {
+    ) -> Result<bool, EarlyEnd> {
         let lists = [Target::Containers, Target::Sandboxes];
         let lists: BTreeSet<Target> = lists
             .into_iter()
@@ -58,7 +58,7 @@ impl Run<'_> {
         &mut self,
         lists: &BTreeSet<Target>,
         look: &mut Arc<Look>,
-    ) -> Result<(), End> {
+    ) -> Result<(), EarlyEnd> {
         self.clean_lists(lists, look).await?;
         if is_over(look) {
             self.risk(lists, look).await?;
@@ -70,7 +70,7 @@ impl Run<'_> {
         &mut self,
         lists: &BTreeSet<Target>,
         look: &mut Arc<Look>,
-    ) -> Result<(), End> {
+    ) -> Result<(), EarlyEnd> {
         for target in lists {
             self.begin(*target);
             self.clean(*target, look).await?;
@@ -81,7 +81,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn let_the_kubelet_sync(&mut self, rest: Duration) -> Result<(), End> {
+    async fn let_the_kubelet_sync(&mut self, rest: Duration) -> Result<(), EarlyEnd> {
         let seconds = rest.as_secs_f64();
         self.record.line(format!(
             "the lists fit; waiting {seconds:.0} s for the kubelet to list and to sync its pods"
@@ -93,7 +93,11 @@ impl Run<'_> {
 
     /// Removes pods that the API server reports as finished, oldest exit first, until the lists fit. A kubelet
     /// that has not synced their end runs them again, but a kubelet that stays blind loses the node.
-    async fn risk(&mut self, lists: &BTreeSet<Target>, look: &mut Arc<Look>) -> Result<(), End> {
+    async fn risk(
+        &mut self,
+        lists: &BTreeSet<Target>,
+        look: &mut Arc<Look>,
+    ) -> Result<(), EarlyEnd> {
         let mut risked: BTreeSet<PodUid> = BTreeSet::new();
         let quiet = self.policy.pods.quiet;
         let mut result = Ok(());
@@ -134,7 +138,7 @@ impl Run<'_> {
         &self,
         lists: &BTreeSet<Target>,
         look: &Look,
-    ) -> Result<BTreeSet<PodUid>, End> {
+    ) -> Result<BTreeSet<PodUid>, EarlyEnd> {
         if look.pod_origin.source != PodSourceKind::ApiServer {
             return Ok(BTreeSet::new());
         }

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::executor::Done;
-use super::{Run, Runner};
+use super::{PassRun, Runner};
 use crate::config::BackOff;
 use crate::gc::Removal;
 use crate::model::{FailureClass, PodSandboxId, RemovalOutcome, Target, Text};
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 
 /// The remedy for a sandbox removal that times out. Measured on containerd: the runtime aborts the teardown
 /// with the call, and the next call starts it again.
@@ -23,7 +23,7 @@ const MIN_ATTEMPTS: u64 = 5;
 /// The outcomes of a pass.
 pub(super) struct Tally<'a> {
     runner: &'a Runner,
-    record: &'a Record,
+    record: &'a PassRecord,
     back_off: BackOff,
     /// Failures of each target.
     share: FailureShare,
@@ -44,7 +44,7 @@ pub(super) struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    pub(super) fn new(runner: &'a Runner, record: &'a Record, back_off: BackOff) -> Self {
+    pub(super) fn new(runner: &'a Runner, record: &'a PassRecord, back_off: BackOff) -> Self {
         Self {
             runner,
             record,
@@ -168,7 +168,7 @@ impl FailureShare {
 
 /// The circuit breaker: gives up a target for this pass if most of its removals fail. The next target goes on: a broken
 /// CNI plugin must not stop image removal on a full disk.
-impl Run<'_> {
+impl PassRun<'_> {
     /// Says whether the breaker ends the target, and reports it.
     pub(super) fn breaks(&mut self, target: Target) -> bool {
         let ratio = self.config.gc.failure_ratio;
@@ -204,7 +204,7 @@ fn to_millisecond(time: Timestamp) -> Timestamp {
     Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
 }
 
-fn log(record: &Record, done: &Done) {
+fn log(record: &PassRecord, done: &Done) {
     let subject = &done.removal.subject;
     let (namespace, pod) = subject
         .pod

@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::{Auto, KUBELET_SOCKETS, Server, Source};
 use crate::kubernetes::ApiServer;
 use crate::model::labelled;
-use crate::model::setting::{AbsolutePath, As, Kind, Off, Optional, SocketPath, Time, settings};
+use crate::model::setting::{
+    AbsolutePath, As, Off, Optional, SocketPath, TextKind, Time, settings,
+};
 use crate::outgoing::{TlsConfig, dns_name, is_secure_url};
 
 /// Where Kubernetes mounts a pod's service account.
@@ -346,7 +348,7 @@ pub fn in_cluster(host: Option<String>, port: Option<String>) -> Option<String> 
 /// The name of a context.
 struct ContextName;
 
-impl Kind for ContextName {
+impl TextKind for ContextName {
     type Value = String;
     const MUST_BE: &str = "the name of a context";
 
@@ -359,7 +361,7 @@ impl Kind for ContextName {
 /// else.
 struct SecureUrl;
 
-impl Kind for SecureUrl {
+impl TextKind for SecureUrl {
     type Value = String;
     const MUST_BE: &str =
         "an https:// URL, or http:// to this machine alone, without user, query and fragment";

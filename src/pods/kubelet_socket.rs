@@ -15,7 +15,7 @@ use tower::service_fn;
 
 use super::file;
 use super::last_answer::LastAnswer;
-use super::parse::{Author, PodFields, Reading, owner};
+use super::parse::{Author, PodFields, PodListParser, owner};
 use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, api_server};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::{PodList, PodUid, SourcePod};
@@ -169,7 +169,7 @@ async fn connect(disk: &BlockingPool, path: &Path) -> Result<Channel, Error> {
 }
 
 fn read(answer: ListPodsResponse, node: &str) -> Result<PodList, ParseError> {
-    let mut reading = Reading::new(Author::Kubelet, node);
+    let mut reading = PodListParser::new(Author::Kubelet, node);
     for pod in answer.pods {
         let metadata = pod.metadata.unwrap_or_default();
         let mut owners = metadata.owner_references.into_iter();

@@ -87,7 +87,7 @@ fn read(
     if raw.metadata.is_some_and(is_page) {
         return Err(ParseError::Partial);
     }
-    let mut reading = Reading::new(author, node);
+    let mut reading = PodListParser::new(author, node);
     for item in raw.items.unwrap_or_default() {
         if let Some(kind) = item
             .kind
@@ -122,7 +122,7 @@ pub(super) struct PodFields<'a> {
 }
 
 /// An answer that is parsed pod by pod.
-pub(super) struct Reading<'a> {
+pub(super) struct PodListParser<'a> {
     author: Author,
     node: &'a str,
     index: usize,
@@ -135,7 +135,7 @@ pub(super) struct Reading<'a> {
     odd: bool,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> PodListParser<'a> {
     pub(super) fn new(author: Author, node: &'a str) -> Self {
         Self {
             author,

@@ -16,11 +16,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::connection::{Connection, request};
+use self::connection::{RuntimeConnection, request};
 use self::framing::{Awaits, Checked};
 pub use self::settings::{LogRoots, Settings, below};
 use super::{
-    ContainerStatus, Defect, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert,
+    ContainerStatus, CriStatus, Defect, Error, FsInfo, Listed, SandboxStatus, Version, convert,
 };
 use crate::model::{Container, ContainerId, Image, PodSandbox, PodSandboxId, PodUid};
 use crate::system::blocking::BlockingPool;
@@ -39,15 +39,15 @@ const SANDBOX_STATUS: &str = "PodSandboxStatus";
 /// exists. Calls must run inside a tokio runtime.
 #[derive(Clone, Debug)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClientInner {
     settings: Settings,
-    runtime: Connection,
+    runtime: RuntimeConnection,
     /// `None`: the runtime's connection serves images too.
-    image: Option<Connection>,
+    image: Option<RuntimeConnection>,
     /// Reads names in the log roots.
     disk: BlockingPool,
     /// How the runtime's lists were last read.
@@ -57,11 +57,11 @@ struct Shared {
 impl Client {
     /// Makes a client; does not touch the socket.
     pub fn new(settings: Settings) -> Self {
-        let link = |endpoint: &Path| Connection::new(endpoint, &settings);
+        let link = |endpoint: &Path| RuntimeConnection::new(endpoint, &settings);
         let runtime = link(&settings.endpoint);
         let image = settings.image_endpoint.as_deref().map(link);
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ClientInner {
                 settings,
                 runtime,
                 image,
@@ -102,7 +102,7 @@ impl Client {
     }
 
     /// Asks for the runtime's status, and for the part of its configuration that we need.
-    pub async fn status(&self) -> Result<Status, Error> {
+    pub async fn status(&self) -> Result<CriStatus, Error> {
         let (mut rpc, deadline) = self.question();
         let call = rpc.status(request(cri::StatusRequest { verbose: true }, deadline));
         self.runtime()
@@ -307,7 +307,7 @@ impl Client {
     async fn whole_page<Q, R>(&self, rpc: lists::Rpc, message: Q) -> Result<Vec<R::Model>, Error>
     where
         Q: prost::Message + 'static,
-        R: convert::Row,
+        R: convert::WireRow,
     {
         let page = self
             .runtime()
@@ -387,11 +387,11 @@ impl Client {
         gone_is_success(self.image().call(METHOD, deadline, call).await)
     }
 
-    fn runtime(&self) -> &Connection {
+    fn runtime(&self) -> &RuntimeConnection {
         &self.shared.runtime
     }
 
-    fn image(&self) -> &Connection {
+    fn image(&self) -> &RuntimeConnection {
         self.shared.image.as_ref().unwrap_or(&self.shared.runtime)
     }
 

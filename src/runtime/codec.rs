@@ -7,17 +7,17 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
 
-use super::convert::{NoModel, Row, Shared};
+use super::convert::{Interner, NoModel, WireRow};
 use super::defect::ReadError;
 use super::known_rows::Key;
-use super::wire::{self, Field, Kind};
+use super::wire::{self, Field, WireType};
 
 /// The field of the rows in every list answer, streamed or unary.
 const ROWS_FIELD: u32 = 1;
 
 /// The content of a list answer, or of one message of it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Page<M> {
+pub struct ListChunk<M> {
     /// Its rows, converted.
     pub rows: Vec<M>,
     /// Their weights on the wire, tag and length included.
@@ -28,7 +28,7 @@ pub struct Page<M> {
     pub bytes: u64,
 }
 
-impl<M> Default for Page<M> {
+impl<M> Default for ListChunk<M> {
     fn default() -> Self {
         Self {
             rows: Vec::new(),
@@ -41,18 +41,18 @@ impl<M> Default for Page<M> {
 
 /// Reads the messages of one list's answer, each in the pieces in which it comes.
 #[derive(Debug)]
-pub(crate) struct RowReader<R: Row> {
-    shared: Arc<Mutex<Shared>>,
+pub(crate) struct RowReader<R: WireRow> {
+    shared: Arc<Mutex<Interner>>,
     /// The first bytes of a field whose end has not come yet.
     begun: BytesMut,
     /// `None`: no message has begun.
-    page: Option<Page<R::Model>>,
+    page: Option<ListChunk<R::Model>>,
 }
 
-impl<R: Row> RowReader<R> {
+impl<R: WireRow> RowReader<R> {
     /// Returns a reader whose rows share equal values with all that `shared` knows, and which does not read those known
     /// anew.
-    pub(crate) fn new(shared: Arc<Mutex<Shared>>) -> Self {
+    pub(crate) fn new(shared: Arc<Mutex<Interner>>) -> Self {
         Self {
             shared,
             begun: BytesMut::new(),
@@ -96,7 +96,7 @@ impl<R: Row> RowReader<R> {
     }
 
     /// Returns what all messages held; `None` if there was none.
-    pub(crate) fn take(&mut self) -> Option<Page<R::Model>> {
+    pub(crate) fn take(&mut self) -> Option<ListChunk<R::Model>> {
         self.page.take()
     }
 }
@@ -119,21 +119,21 @@ fn complete(begun: &mut BytesMut, piece: &mut Bytes) -> Result<bool, wire::Error
 
 /// Reads one message. A row that cannot be decoded fails the message: its references are unknown, so the other
 /// rows prove nothing.
-pub fn read<R: Row>(message: Bytes) -> Result<Page<R::Model>, ReadError> {
-    read_with::<R>(message, &mut Shared::default())
+pub fn read<R: WireRow>(message: Bytes) -> Result<ListChunk<R::Model>, ReadError> {
+    read_with::<R>(message, &mut Interner::default())
 }
 
 /// Reads one message; its rows share equal values with all that `shared` knows, and those known are not read anew.
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_with<R: Row>(
+pub fn read_with<R: WireRow>(
     mut message: Bytes,
-    shared: &mut Shared,
-) -> Result<Page<R::Model>, ReadError> {
-    let mut page = Page {
+    shared: &mut Interner,
+) -> Result<ListChunk<R::Model>, ReadError> {
+    let mut page = ListChunk {
         bytes: message.len() as u64,
-        ..Page::default()
+        ..ListChunk::default()
     };
     take_fields::<R>(&mut message, &mut page, shared)?;
     if message.has_remaining() {
@@ -143,10 +143,10 @@ pub fn read_with<R: Row>(
 }
 
 /// Takes every whole field off the bytes and adds its row to the page. What is left begins a field.
-fn take_fields<R: Row>(
+fn take_fields<R: WireRow>(
     bytes: &mut Bytes,
-    page: &mut Page<R::Model>,
-    shared: &mut Shared,
+    page: &mut ListChunk<R::Model>,
+    shared: &mut Interner,
 ) -> Result<(), ReadError> {
     loop {
         let field = match wire::field(bytes) {
@@ -169,7 +169,7 @@ fn take_fields<R: Row>(
 }
 
 /// Reads a row, unless the last list had the same; `None` if it is malformed.
-fn model<R: Row>(bytes: &Bytes, shared: &mut Shared) -> Result<Option<R::Model>, ReadError> {
+fn model<R: WireRow>(bytes: &Bytes, shared: &mut Interner) -> Result<Option<R::Model>, ReadError> {
     let key = R::KEY.and_then(|fields| Key::of(bytes, fields));
     if let (Some(key), Some(known)) = (&key, R::known(shared))
         && let Some(row) = known.get(key)
@@ -193,7 +193,7 @@ fn take_row(field: &Field, message: &mut Bytes) -> Result<Option<Bytes>, ReadErr
         message.advance(field.value.end);
         return Ok(None);
     }
-    if field.kind != Kind::Delimited {
+    if field.kind != WireType::Delimited {
         return Err(ReadError::NoRow);
     }
     message.advance(field.value.start);

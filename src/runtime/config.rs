@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::SOCKET_PATH_BYTES_MAX;
-use crate::model::setting::{AbsolutePath, As, Kind, One, Optional, Positive, Size, settings};
+use crate::model::setting::{AbsolutePath, As, One, Optional, Positive, Size, TextKind, settings};
 
 /// The longest message that gRPC can announce.
 const MESSAGE_MAX: u64 = u32::MAX as u64;
@@ -15,10 +15,10 @@ settings! {
     pub struct Config {
         /// The CRI socket: `unix:///path`, `unix:/path` or `/path`. `null`: `CONTAINER_RUNTIME_ENDPOINT`, then
         /// `/etc/crictl.yaml`, then the known places.
-        #[serde(with = "As::<Optional<Endpoint>>")]
+        #[serde(with = "As::<Optional<UnixSocketUrl>>")]
         pub endpoint: Option<String> = None,
         /// The image service's socket, where it is another one.
-        #[serde(with = "As::<Optional<Endpoint>>")]
+        #[serde(with = "As::<Optional<UnixSocketUrl>>")]
         #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub image_endpoint: Option<String> = None,
         /// Timeout of one call that reads.
@@ -41,9 +41,9 @@ settings! {
     }
 }
 
-struct Endpoint;
+struct UnixSocketUrl;
 
-impl Kind for Endpoint {
+impl TextKind for UnixSocketUrl {
     type Value = String;
     const MUST_BE: &str =
         "a unix socket such as unix:///run/containerd/containerd.sock (path up to 107 bytes)";

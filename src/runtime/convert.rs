@@ -3,8 +3,8 @@
 //!
 //! Never asks the runtime for anything.
 
+mod interner;
 mod sandbox_images;
-mod shared;
 
 use crisweep_proto::cri;
 use std::collections::BTreeMap;
@@ -14,12 +14,12 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use prost::Message;
 
+pub use interner::Interner;
 pub(crate) use sandbox_images::made_from;
 use sandbox_images::sandbox_images;
-pub use shared::Shared;
 
 use super::known_rows::{KeyFields, KnownRows};
-use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version};
+use super::{Condition, ContainerStatus, CriStatus, FsInfo, FsUsage, SandboxStatus, Version};
 use crate::model::{
     ConfigSource, Container, ContainerId, ContainerImage, ContainerState, HasId, Image, ImageId,
     MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, cut,
@@ -62,23 +62,23 @@ impl From<Malformed> for NoModel {
 }
 
 /// A row of a list on the wire.
-pub trait Row: Message + Default + 'static {
+pub trait WireRow: Message + Default + 'static {
     /// What it becomes.
     type Model: Clone + std::fmt::Debug + HasId + Send + Sync + 'static;
 
     /// Converts it; it shares equal values with all that `shared` knows.
-    fn into_model(self, shared: &mut Shared) -> Result<Self::Model, NoModel>;
+    fn into_model(self, shared: &mut Interner) -> Result<Self::Model, NoModel>;
 
     /// The fields by which a row of the last list is known; `None`: the rows are few, and read anew.
     const KEY: Option<KeyFields> = None;
 
     /// Returns the rows of the last list, if they are known.
-    fn known(_shared: &mut Shared) -> Option<&mut KnownRows<Self::Model>> {
+    fn known(_shared: &mut Interner) -> Option<&mut KnownRows<Self::Model>> {
         None
     }
 }
 
-impl Row for cri::ContainerRow {
+impl WireRow for cri::ContainerRow {
     type Model = Container;
 
     const KEY: Option<KeyFields> = Some(KeyFields {
@@ -89,7 +89,7 @@ impl Row for cri::ContainerRow {
 
     /// A row without metadata stays, nameless and without a pod, because it still holds its sandbox. So does a
     /// row without an id: it is ignored if it has exited, and counts as running otherwise.
-    fn into_model(self, shared: &mut Shared) -> Result<Container, NoModel> {
+    fn into_model(self, shared: &mut Interner) -> Result<Container, NoModel> {
         let image = container_image(self.image.as_ref(), [&self.image_id, &self.image_ref])?;
         let labels = labels(&self.labels)?;
         let mut pod = if self.metadata.is_some() {
@@ -127,12 +127,12 @@ impl Row for cri::ContainerRow {
         })
     }
 
-    fn known(shared: &mut Shared) -> Option<&mut KnownRows<Container>> {
+    fn known(shared: &mut Interner) -> Option<&mut KnownRows<Container>> {
         Some(&mut shared.containers)
     }
 }
 
-impl Row for cri::PodSandboxRow {
+impl WireRow for cri::PodSandboxRow {
     type Model = PodSandbox;
 
     const KEY: Option<KeyFields> = Some(KeyFields {
@@ -141,7 +141,7 @@ impl Row for cri::PodSandboxRow {
         created_at: 4,
     });
 
-    fn into_model(self, shared: &mut Shared) -> Result<PodSandbox, NoModel> {
+    fn into_model(self, shared: &mut Interner) -> Result<PodSandbox, NoModel> {
         let labels = labels(&self.labels)?;
         let metadata = self.metadata.unwrap_or_default();
         let id = shared.text(text(&self.id)?);
@@ -156,7 +156,7 @@ impl Row for cri::PodSandboxRow {
         })
     }
 
-    fn known(shared: &mut Shared) -> Option<&mut KnownRows<PodSandbox>> {
+    fn known(shared: &mut Interner) -> Option<&mut KnownRows<PodSandbox>> {
         Some(&mut shared.sandboxes)
     }
 }
@@ -207,10 +207,10 @@ fn config_source(annotations: &[cri::EntryRow]) -> Option<ConfigSource> {
     found.and_then(|it| ConfigSource::of_annotation(&it.value))
 }
 
-impl Row for cri::ImageRow {
+impl WireRow for cri::ImageRow {
     type Model = Image;
 
-    fn into_model(self, _shared: &mut Shared) -> Result<Image, NoModel> {
+    fn into_model(self, _shared: &mut Interner) -> Result<Image, NoModel> {
         Ok(Image {
             id: ImageId::new(self.id).ok_or(Malformed)?,
             repo_tags: self.repo_tags,
@@ -276,7 +276,7 @@ pub(crate) fn container_record(
     id: &ContainerId,
     sandbox: Option<PodSandboxId>,
     raw: cri::ContainerStatusResponse,
-    shared: &mut Shared,
+    shared: &mut Interner,
 ) -> Result<(Container, Vec<String>), Malformed> {
     let status = raw
         .status
@@ -324,7 +324,7 @@ fn sandbox_id(info: &str) -> Option<String> {
 pub(crate) fn sandbox_record(
     id: &PodSandboxId,
     raw: cri::PodSandboxStatusResponse,
-    shared: &mut Shared,
+    shared: &mut Interner,
 ) -> Result<PodSandbox, Malformed> {
     let status = raw
         .status
@@ -354,12 +354,12 @@ pub(crate) fn version(raw: cri::VersionResponse) -> Version {
     }
 }
 
-/// Converts the answer to `Status`.
-pub(crate) fn status(raw: cri::StatusResponse) -> Status {
+/// Converts the answer to `CriStatus`.
+pub(crate) fn status(raw: cri::StatusResponse) -> CriStatus {
     let config = raw.info.get("config");
     let sandbox_images = config.map_or_else(Vec::new, |config| sandbox_images(config));
     let conditions = raw.status.unwrap_or_default().conditions;
-    Status {
+    CriStatus {
         conditions: conditions.into_iter().map(condition).collect(),
         sandbox_images,
     }
@@ -406,7 +406,7 @@ fn fs_usage(raw: cri::FilesystemUsage) -> Option<FsUsage> {
 }
 
 /// The pod named by the kubelet's labels. Without a uid another tool made the container.
-fn container_pod(labels: &[(&str, &str)], shared: &mut Shared) -> Option<Arc<PodRef>> {
+fn container_pod(labels: &[(&str, &str)], shared: &mut Interner) -> Option<Arc<PodRef>> {
     let label = |key: &str| label(labels, key).unwrap_or_default();
     shared.pod(
         label(POD_UID_LABEL),
@@ -419,7 +419,7 @@ fn container_pod(labels: &[(&str, &str)], shared: &mut Shared) -> Option<Arc<Pod
 fn sandbox_pod(
     metadata: &cri::PodSandboxMetadataRow,
     labels: &[(&str, &str)],
-    shared: &mut Shared,
+    shared: &mut Interner,
 ) -> Result<Option<Arc<PodRef>>, NoModel> {
     let (uid, namespace) = (text(&metadata.uid)?, text(&metadata.namespace)?);
     let name = text(&metadata.name)?;

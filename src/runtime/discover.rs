@@ -49,7 +49,7 @@ const PROBE_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// Where to look for the endpoint, in this order. Empty values count as missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct EndpointSources {
     /// The value of `--runtime-endpoint`.
     pub flag: Option<String>,
     /// `runtime.endpoint` of the configuration.
@@ -62,7 +62,7 @@ pub struct Places {
     pub well_known: Vec<PathBuf>,
 }
 
-impl Places {
+impl EndpointSources {
     /// Returns the usual places on a node, with nothing configured.
     pub fn usual() -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Places {
 
 /// The endpoint to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DiscoveredEndpoint {
     /// The socket's path.
     pub path: PathBuf,
     /// Why it was chosen: `set by --runtime-endpoint`, or `containerd 1.7.24 answers there`.
@@ -120,7 +120,7 @@ pub struct Attempt {
 }
 
 /// Finds the runtime's socket. A configured one is not probed, because the runtime may start later.
-pub async fn discover(places: &Places) -> Result<Found, DiscoverError> {
+pub async fn discover(places: &EndpointSources) -> Result<DiscoveredEndpoint, DiscoverError> {
     let mut tried = Vec::new();
     let configured = [
         ("--runtime-endpoint", &places.flag),
@@ -146,7 +146,7 @@ pub async fn discover(places: &Places) -> Result<Found, DiscoverError> {
     for path in &places.well_known {
         match probe(&disk, path).await {
             Ok(why) => {
-                return Ok(Found {
+                return Ok(DiscoveredEndpoint {
                     path: path.clone(),
                     why,
                 });
@@ -183,8 +183,8 @@ pub fn parse_endpoint(value: &str, origin: &str) -> Result<PathBuf, DiscoverErro
     Ok(path.to_owned())
 }
 
-fn named(value: &str, origin: &str) -> Result<Found, DiscoverError> {
-    Ok(Found {
+fn named(value: &str, origin: &str) -> Result<DiscoveredEndpoint, DiscoverError> {
+    Ok(DiscoveredEndpoint {
         path: parse_endpoint(value, origin)?,
         why: format!("set by {origin}"),
     })

@@ -9,14 +9,14 @@ use std::borrow::Borrow;
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 
-use super::wire::{self, Field, Kind};
+use super::wire::{self, Field, WireType};
 use crate::model::HasId;
 use crate::system::maps::IdSet;
 
 /// Rows of the present list and the one before it.
 #[derive(Debug)]
 pub struct KnownRows<M> {
-    rows: IdSet<Known<M>>,
+    rows: IdSet<KnownRow<M>>,
     /// Number of the present list, from 1 on.
     list: u32,
     /// The connection from which the rows came.
@@ -25,38 +25,38 @@ pub struct KnownRows<M> {
 
 /// A row, found by its id. With 20,000 of each kind every 24 bytes in here are a megabyte.
 #[derive(Debug)]
-struct Known<M> {
+struct KnownRow<M> {
     row: M,
-    facts: Facts,
+    facts: RowVersion,
     /// The last list that had it.
     list: Cell<u32>,
     /// The last list that had its id more than once; 0: none.
     repeated_in: Cell<u32>,
 }
 
-impl<M: HasId> Borrow<str> for Known<M> {
+impl<M: HasId> Borrow<str> for KnownRow<M> {
     fn borrow(&self) -> &str {
         self.row.id()
     }
 }
 
-impl<M: HasId> Hash for Known<M> {
+impl<M: HasId> Hash for KnownRow<M> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.row.id().hash(state);
     }
 }
 
-impl<M: HasId> PartialEq for Known<M> {
+impl<M: HasId> PartialEq for KnownRow<M> {
     fn eq(&self, other: &Self) -> bool {
         self.row.id() == other.row.id()
     }
 }
 
-impl<M: HasId> Eq for Known<M> {}
+impl<M: HasId> Eq for KnownRow<M> {}
 
 /// What can differ between two rows with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Facts {
+struct RowVersion {
     created_at: u64,
     state: u32,
     bytes: u32,
@@ -71,7 +71,7 @@ pub struct KeyFields {
     pub(super) created_at: u32,
 }
 
-impl<M> Known<M> {
+impl<M> KnownRow<M> {
     /// Says whether this list or the one before it had its id more than once.
     fn is_repeated(&self, list: u32) -> bool {
         let repeated_in = self.repeated_in.get();
@@ -83,7 +83,7 @@ impl<M> Known<M> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key<'a> {
     id: &'a str,
-    facts: Facts,
+    facts: RowVersion,
 }
 
 impl<'a> Key<'a> {
@@ -92,7 +92,7 @@ impl<'a> Key<'a> {
     pub(super) fn of(row: &'a [u8], fields: KeyFields) -> Option<Self> {
         let (mut id, mut facts) = (
             None,
-            Facts {
+            RowVersion {
                 created_at: 0,
                 state: 0,
                 bytes: u32::try_from(row.len()).ok()?,
@@ -116,9 +116,9 @@ impl<'a> Key<'a> {
             if field.number == fields.id {
                 id = Some(text_of(&field, rest)?);
             } else if field.number == fields.state {
-                facts.state = number(Kind::Varint)?.try_into().ok()?;
+                facts.state = number(WireType::Varint)?.try_into().ok()?;
             } else if field.number == fields.created_at {
-                facts.created_at = number(Kind::Varint)?;
+                facts.created_at = number(WireType::Varint)?;
             }
             rest = rest.get(field.value.end..)?;
         }
@@ -129,7 +129,7 @@ impl<'a> Key<'a> {
 
 fn text_of<'a>(field: &Field, bytes: &'a [u8]) -> Option<&'a str> {
     let text = bytes.get(field.value.clone());
-    let text = text.filter(|_| field.kind == Kind::Delimited)?;
+    let text = text.filter(|_| field.kind == WireType::Delimited)?;
     std::str::from_utf8(text).ok()
 }
 
@@ -175,7 +175,7 @@ impl<M: Clone + HasId> KnownRows<M> {
         }
         let before = self.rows.get(key.id);
         let repeated_in = before.map_or(0, |known| known.repeated_in.get());
-        self.rows.replace(Known {
+        self.rows.replace(KnownRow {
             row,
             facts: key.facts,
             list: Cell::new(self.list),

@@ -12,7 +12,7 @@ const LAST_BYTE_MAX: u8 = 1;
 
 /// The wire type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum WireType {
     /// A varint.
     Varint,
     /// Eight bytes.
@@ -29,7 +29,7 @@ pub struct Field {
     /// Its number.
     pub number: u32,
     /// How its value is written.
-    pub kind: Kind,
+    pub kind: WireType,
     /// Its value, without key and length. The next field begins at its end.
     pub value: Range<usize>,
 }
@@ -80,10 +80,10 @@ pub(super) fn begun_field(bytes: &[u8]) -> Result<Field, Error> {
     let (key, start) = varint(bytes, 0)?;
     let (number, kind) = number_and_kind(key)?;
     let value = match kind {
-        Kind::Varint => start..varint(bytes, start)?.1,
-        Kind::Fixed64 => counted(start, 8)?,
-        Kind::Fixed32 => counted(start, 4)?,
-        Kind::Delimited => {
+        WireType::Varint => start..varint(bytes, start)?.1,
+        WireType::Fixed64 => counted(start, 8)?,
+        WireType::Fixed32 => counted(start, 4)?,
+        WireType::Delimited => {
             let (length, start) = varint(bytes, start)?;
             counted(start, length)?
         }
@@ -95,17 +95,17 @@ pub(super) fn begun_field(bytes: &[u8]) -> Result<Field, Error> {
     })
 }
 
-fn number_and_kind(key: u64) -> Result<(u32, Kind), Error> {
+fn number_and_kind(key: u64) -> Result<(u32, WireType), Error> {
     let (number, kind) = match u32::try_from(key) {
         Ok(key) if key >> 3 > 0 => (key >> 3, key & 7),
         Ok(_) | Err(_) => return Err(Error::Key(key)),
     };
     match kind {
-        0 => Ok((number, Kind::Varint)),
-        1 => Ok((number, Kind::Fixed64)),
-        2 => Ok((number, Kind::Delimited)),
+        0 => Ok((number, WireType::Varint)),
+        1 => Ok((number, WireType::Fixed64)),
+        2 => Ok((number, WireType::Delimited)),
         3 | 4 => Err(Error::Group(number)),
-        5 => Ok((number, Kind::Fixed32)),
+        5 => Ok((number, WireType::Fixed32)),
         kind => Err(Error::Kind { number, kind }),
     }
 }
@@ -270,7 +270,7 @@ mod tests {
             for (field, end) in &fields {
                 // Each field alone is a message: together they hold the same.
                 again.merge(&bytes[start..*end]).unwrap();
-                if field.kind == Kind::Delimited {
+                if field.kind == WireType::Delimited {
                     let value = start + field.value.start..start + field.value.end;
                     prop_assert_eq!(&bytes[value], &message.delimited[..]);
                 }

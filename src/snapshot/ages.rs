@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::model::ImageAge;
-use crate::state::{Ages, Journal};
+use crate::state::{ImageAges, Journal};
 
 /// Shortest interval between saves when images came or went.
 const SAVE_NEWS_EVERY: Duration = Duration::from_secs(30);
@@ -18,7 +18,7 @@ const SAVE_USE_EVERY: Duration = Duration::from_secs(300);
 /// The ages, and whether they are saved.
 #[derive(Debug)]
 pub(super) struct AgeBook {
-    ages: Ages,
+    ages: ImageAges,
     journal: Journal,
     opened_at: Instant,
     saved_at: Option<Instant>,
@@ -30,7 +30,7 @@ pub(super) struct AgeBook {
 
 impl AgeBook {
     /// Starts from `ages`, and saves to `journal`.
-    pub(super) fn new(ages: Ages, journal: Journal) -> Self {
+    pub(super) fn new(ages: ImageAges, journal: Journal) -> Self {
         Self {
             ages,
             journal,
@@ -42,7 +42,7 @@ impl AgeBook {
     }
 
     /// Adds what an earlier run knew, and saves to `journal` from now on.
-    pub(super) fn remember(&mut self, earlier: Ages, journal: Journal) {
+    pub(super) fn remember(&mut self, earlier: ImageAges, journal: Journal) {
         // A look that was faster saved nowhere.
         self.saved_at = None;
         self.changed = !self.ages.is_empty();
@@ -122,7 +122,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn news_are_saved_at_once_and_then_twice_a_minute_and_use_every_five_minutes() {
-        let mut book = AgeBook::new(Ages::default(), Journal::none());
+        let mut book = AgeBook::new(ImageAges::default(), Journal::none());
         book.note(&uses(&[("a", true)]), at(0));
         assert!(is_saved(&book), "the first sight");
         book.note(&uses(&[("a", true), ("b", false)]), at(10));
@@ -145,7 +145,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_start_among_known_images_saves_nothing_for_five_minutes() {
-        let mut ages = Ages::default();
+        let mut ages = ImageAges::default();
         ages.touch("a", true, at(0));
         let mut book = AgeBook::new(ages, Journal::none());
         book.note(&uses(&[("a", true)]), at(10));
@@ -160,9 +160,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_before_the_earlier_ages_came_loses_none_and_is_saved_later() {
-        let mut earlier = Ages::default();
+        let mut earlier = ImageAges::default();
         earlier.touch("a", false, at(0));
-        let mut book = AgeBook::new(Ages::default(), Journal::none());
+        let mut book = AgeBook::new(ImageAges::default(), Journal::none());
         book.note(&uses(&[("a", true), ("b", false)]), at(100));
         book.remember(earlier, Journal::none());
         assert!(!is_saved(&book));

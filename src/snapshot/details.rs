@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::queries::QueryLimits;
 use super::statuses::Filled;
-use super::{Memory, Part};
+use super::{LookMemory, LookResult};
 use crate::model::{Container, Coverage, ImageNames, PodSandbox};
 use crate::runtime;
 
@@ -19,13 +19,13 @@ pub(super) struct Details {
     pub(super) sandbox_images: ImageNames,
 }
 
-impl Memory {
+impl LookMemory {
     /// Asks containers and sandboxes concurrently, so that each has its own time budget.
     pub(super) async fn details(
         &mut self,
         client: &runtime::Client,
-        containers: &mut Part<runtime::Listed<Container>>,
-        sandboxes: &Part<runtime::Listed<PodSandbox>>,
+        containers: &mut LookResult<runtime::Listed<Container>>,
+        sandboxes: &LookResult<runtime::Listed<PodSandbox>>,
         now: Timestamp,
         terms: QueryLimits,
     ) -> Details {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::queries::{Queries, QueryLimits};
-use super::{Part, timed};
+use super::{LookResult, timed};
 use crate::logs::{Roots, scan};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, Logs,
@@ -53,7 +53,7 @@ impl Scanner {
 
 /// What one look must know of earlier ones.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct LogHistory {
     /// Since when each directory is an orphan, by path.
     orphans: BTreeMap<Text, Timestamp>,
     /// Containers that the runtime did not find; an id never comes back.
@@ -63,11 +63,11 @@ pub(super) struct Known {
 
 /// The runtime's lists of the same look.
 type Lists<'a> = (
-    &'a Part<runtime::Listed<Container>>,
-    &'a Part<runtime::Listed<PodSandbox>>,
+    &'a LookResult<runtime::Listed<Container>>,
+    &'a LookResult<runtime::Listed<PodSandbox>>,
 );
 
-impl Known {
+impl LogHistory {
     /// Adds what the runtime and the pod source know of the same look. Asks the runtime for at most
     /// [`LINKS_BUDGET`].
     pub(super) async fn fill(
@@ -229,12 +229,12 @@ mod tests {
     }
 
     /// Looks at a root with one directory, or with none; returns since when it is an orphan.
-    fn since(known: &mut Known, second: i64, pods: &Pods, shown: bool) -> Option<i64> {
+    fn since(known: &mut LogHistory, second: i64, pods: &Pods, shown: bool) -> Option<i64> {
         since_on(known, second, pods, shown, Coverage::Whole)
     }
 
     fn since_on(
-        known: &mut Known,
+        known: &mut LogHistory,
         second: i64,
         pods: &Pods,
         shown: bool,
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn an_orphan_is_dated_from_the_first_list_that_lacks_it() {
-        let (known, absent) = (&mut Known::default(), list(false));
+        let (known, absent) = (&mut LogHistory::default(), list(false));
         let unknown = Pods::Unknown(PodsUnknown::Settling);
         assert_eq!(since(known, 10, &unknown, false), None);
         assert_eq!(since(known, 20, &absent, true), None);
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_forgotten_and_an_unread_one_is_not() {
-        let (known, absent) = (&mut Known::default(), list(false));
+        let (known, absent) = (&mut LogHistory::default(), list(false));
         assert_eq!(since(known, 10, &absent, false), Some(10));
         let mut unread = Logs {
             unread: vec!["it hangs".into()],
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_look_makes_no_orphan() {
-        let (known, absent) = (&mut Known::default(), list(false));
+        let (known, absent) = (&mut LogHistory::default(), list(false));
         for coverage in [Coverage::Partial, Coverage::Living] {
             let since = since_on(known, 10, &absent, false, coverage);
             assert_eq!(since, None, "{coverage:?}");

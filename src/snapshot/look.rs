@@ -6,12 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{Part, Timings, Weight, Weights};
+use super::{LookResult, Timings, Weight, Weights};
 use crate::config::Config;
 use crate::model::{
-    Container, ContainerState, Coverage, Filesystem, Image, Images, Logs, NodeFigures, Outage,
-    PodHistory, PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Rows, Seen,
-    Snapshot,
+    Container, ContainerState, Coverage, Filesystem, Image, Images, ListCoverage, Logs,
+    NodeFigures, Outage, PodHistory, PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
+    Pods, Rows, Snapshot,
 };
 use crate::runtime;
 use crate::snapshot_file::{About, ListWeight};
@@ -28,17 +28,17 @@ pub struct Look {
     /// How long the look took.
     pub duration: Duration,
     /// The runtime's version.
-    pub runtime: Part<runtime::Version>,
+    pub runtime: LookResult<runtime::Version>,
     /// The containers.
-    pub containers: Part<runtime::Listed<Container>>,
+    pub containers: LookResult<runtime::Listed<Container>>,
     /// The sandboxes.
-    pub sandboxes: Part<runtime::Listed<PodSandbox>>,
+    pub sandboxes: LookResult<runtime::Listed<PodSandbox>>,
     /// The images, one row for each key.
-    pub images: Part<runtime::Listed<Image>>,
+    pub images: LookResult<runtime::Listed<Image>>,
     /// The images as planning may know them: with ages and users.
     pub store: Images,
     /// The file systems.
-    pub filesystems: Part<Filesystems>,
+    pub filesystems: LookResult<Filesystems>,
     /// The content of the log roots; empty while logs are off.
     pub logs: Logs,
     /// The pod source's answer.
@@ -147,9 +147,9 @@ impl Look {
     }
 
     /// Returns how much of each list this look has.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> ListCoverage {
         let missing = Coverage::Partial;
-        Seen {
+        ListCoverage {
             containers: self.containers.as_ref().map_or(missing, |l| l.coverage),
             sandboxes: self.sandboxes.as_ref().map_or(missing, |l| l.coverage),
         }
@@ -208,7 +208,7 @@ impl Look {
 
 fn rows_of<'a, T>(
     list: &'static str,
-    part: &'a Part<runtime::Listed<T>>,
+    part: &'a LookResult<runtime::Listed<T>>,
 ) -> Result<&'a Rows<T>, NoSnapshot> {
     let listed = part.as_ref().map_err(|error| NoSnapshot::List {
         list,

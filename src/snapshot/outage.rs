@@ -3,28 +3,28 @@
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::pod_history::Found;
-use super::{Memory, Part, Weights};
+use super::pod_history::NodeLists;
+use super::{LookMemory, LookResult, Weights};
 use crate::model::{KUBELET_SYNCS_IN, Outage};
-use crate::pods::Answer;
+use crate::pods::PodsAnswer;
 use crate::runtime;
 
 /// The last outage that looks saw.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outages {
-    seen: Option<Looks>,
+    seen: Option<LookSpan>,
     /// Looks since then that saw all lists fit.
-    fits: Option<Looks>,
+    fits: Option<LookSpan>,
 }
 
 /// Looks with the same result.
 #[derive(Clone, Copy, Debug)]
-struct Looks {
+struct LookSpan {
     first: Instant,
     last: Instant,
 }
 
-impl Looks {
+impl LookSpan {
     /// Adds a look to earlier ones.
     fn with(before: Option<Self>, last: Instant) -> Self {
         let first = before.map_or(last, |looks| looks.first);
@@ -38,11 +38,11 @@ impl Outages {
         match over {
             None => {}
             Some(false) if self.seen.is_none() => {}
-            Some(false) => self.fits = Some(Looks::with(self.fits, at)),
+            Some(false) => self.fits = Some(LookSpan::with(self.fits, at)),
             Some(true) => {
                 // Lists that fit for a moment, or by an estimate, leave the kubelet blind.
                 let before = self.seen.filter(|_| !self.was_long_enough_to_sync());
-                (self.seen, self.fits) = (Some(Looks::with(before, at)), None);
+                (self.seen, self.fits) = (Some(LookSpan::with(before, at)), None);
             }
         }
     }
@@ -50,7 +50,7 @@ impl Outages {
     /// Says whether the lists fitted long enough for the kubelet to sync its pods.
     fn was_long_enough_to_sync(&self) -> bool {
         let long_enough =
-            |fits: Looks| fits.last.saturating_duration_since(fits.first) >= KUBELET_SYNCS_IN;
+            |fits: LookSpan| fits.last.saturating_duration_since(fits.first) >= KUBELET_SYNCS_IN;
         self.fits.is_some_and(long_enough)
     }
 
@@ -71,13 +71,13 @@ impl Outages {
     }
 }
 
-impl Memory {
+impl LookMemory {
     /// Notes what a look saw of the pods and of the weights of the kubelet's lists.
     pub(super) fn note(
         &mut self,
-        found: &Found<'_>,
-        answer: &Answer,
-        runtime: &Part<runtime::Version>,
+        found: &NodeLists<'_>,
+        answer: &PodsAnswer,
+        runtime: &LookResult<runtime::Version>,
         started: Instant,
     ) {
         self.pod_histories.note(found, answer);

@@ -10,30 +10,30 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::Part;
+use super::LookResult;
 use crate::model::{
     ConfigSource, Container, ContainerState, Coverage, Logs, PodHistory, PodList, PodSandbox,
     PodSandboxState, PodUid, pod_uid_of,
 };
-use crate::pods::Answer;
+use crate::pods::PodsAnswer;
 use crate::runtime;
 use crate::system::maps::IdSet;
 
 /// The pods of which the runtime or the log roots have something.
 #[derive(Debug, Default)]
-pub(super) struct PodHistories(BTreeMap<PodUid, Entry>);
+pub(super) struct PodHistories(BTreeMap<PodUid, PodEntry>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+struct PodEntry {
     absent_since: Option<Instant>,
     over_since: Option<Instant>,
     config_source: Option<ConfigSource>,
 }
 
 /// What one look found on the node.
-pub(super) struct Found<'a> {
-    pub(super) containers: &'a Part<runtime::Listed<Container>>,
-    pub(super) sandboxes: &'a Part<runtime::Listed<PodSandbox>>,
+pub(super) struct NodeLists<'a> {
+    pub(super) containers: &'a LookResult<runtime::Listed<Container>>,
+    pub(super) sandboxes: &'a LookResult<runtime::Listed<PodSandbox>>,
     pub(super) logs: &'a Logs,
     /// The operator declares that a container in state unknown is dead (`include_unknown`).
     pub(super) unknown_is_dead: bool,
@@ -55,7 +55,7 @@ enum Statement {
 
 impl PodHistories {
     /// Notes an answer for the pods that the look found.
-    pub(super) fn note(&mut self, found: &Found<'_>, answer: &Answer) {
+    pub(super) fn note(&mut self, found: &NodeLists<'_>, answer: &PodsAnswer) {
         let of_logs = found.uids_of_logs();
         let shown = found.uids(&of_logs);
         if found.is_whole() {
@@ -63,11 +63,11 @@ impl PodHistories {
         }
         for uid in Vec::from_iter(shown) {
             if !self.0.contains_key(uid) {
-                self.0.insert(uid.clone(), Entry::default());
+                self.0.insert(uid.clone(), PodEntry::default());
             }
         }
         self.note_sources(found);
-        let trust = answer.list().map(|list| Trust::of(found, list));
+        let trust = answer.list().map(|list| AnswerTrust::of(found, list));
         for (uid, entry) in &mut self.0 {
             match (answer.good_since, &trust) {
                 // Everything in it was noted when it arrived.
@@ -88,7 +88,7 @@ impl PodHistories {
 
     /// Remembers the source of each pod, from its sandboxes: the last sandbox may be removed before the
     /// containers. If two differ, the one that keeps more counts.
-    fn note_sources(&mut self, found: &Found<'_>) {
+    fn note_sources(&mut self, found: &NodeLists<'_>) {
         for sandbox in found.sandboxes.iter().flat_map(|list| list.rows.iter()) {
             let entry = sandbox
                 .pod
@@ -106,7 +106,7 @@ impl PodHistories {
     pub(super) fn at(&self, started: Instant, taken_at: Timestamp) -> BTreeMap<PodUid, PodHistory> {
         // The look's own answer is younger than the look: saturates.
         let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
-        let history_of = |entry: &Entry| PodHistory {
+        let history_of = |entry: &PodEntry| PodHistory {
             absent_since: entry.absent_since.map(then),
             over_since: entry.over_since.map(then),
             config_source: entry.config_source,
@@ -124,7 +124,7 @@ impl PodHistories {
     }
 }
 
-impl Entry {
+impl PodEntry {
     fn note(&mut self, word: Statement, at: Instant) {
         match word {
             Statement::Exists => (self.absent_since, self.over_since) = (None, None),
@@ -143,7 +143,7 @@ impl Entry {
 }
 
 /// A row without an id may belong to a living pod.
-fn coverage_of<T>(part: &Part<runtime::Listed<T>>) -> Coverage {
+fn coverage_of<T>(part: &LookResult<runtime::Listed<T>>) -> Coverage {
     match part {
         Ok(list) if list.malformed == 0 => list.coverage,
         Ok(_) | Err(_) => Coverage::Partial,
@@ -151,7 +151,7 @@ fn coverage_of<T>(part: &Part<runtime::Listed<T>>) -> Coverage {
 }
 
 /// How far an answer is trusted, compared with what the same look found.
-struct Trust<'a> {
+struct AnswerTrust<'a> {
     list: &'a PodList,
     living: IdSet<&'a PodUid>,
     /// The answer lacks a pod that lives here.
@@ -160,8 +160,8 @@ struct Trust<'a> {
     blind: bool,
 }
 
-impl<'a> Trust<'a> {
-    fn of(found: &Found<'a>, list: &'a PodList) -> Self {
+impl<'a> AnswerTrust<'a> {
+    fn of(found: &NodeLists<'a>, list: &'a PodList) -> Self {
         let living = found.living();
         Self {
             list,
@@ -192,11 +192,11 @@ fn before(at: Timestamp, age: Duration) -> Timestamp {
     age.and_then(|age| at.checked_sub(age).ok()).unwrap_or(at)
 }
 
-impl<'a> Found<'a> {
+impl<'a> NodeLists<'a> {
     pub(super) fn new(
         unknown_is_dead: bool,
-        containers: &'a Part<runtime::Listed<Container>>,
-        sandboxes: &'a Part<runtime::Listed<PodSandbox>>,
+        containers: &'a LookResult<runtime::Listed<Container>>,
+        sandboxes: &'a LookResult<runtime::Listed<PodSandbox>>,
         logs: &'a Logs,
     ) -> Self {
         Self {

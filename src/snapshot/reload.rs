@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Inner, Memory, Observer, PodHistories};
+use super::{LookMemory, Observer, ObserverInner, PodHistories};
 use crate::config::Config;
 use crate::pods::PodSource;
 use crate::runtime;
@@ -14,7 +14,7 @@ impl Observer {
     }
 }
 
-impl Inner {
+impl ObserverInner {
     pub(super) fn client(&self) -> runtime::Client {
         let config = Arc::clone(&self.config.borrow());
         let mut held = self.client.lock();
@@ -33,7 +33,7 @@ impl Inner {
 
     /// Locks what one look passes to the next. If the configuration names another pod source, that source
     /// settles anew, and no pod is known to be absent.
-    pub(super) async fn memory(&self) -> tokio::sync::MutexGuard<'_, Memory> {
+    pub(super) async fn memory(&self) -> tokio::sync::MutexGuard<'_, LookMemory> {
         let mut memory = self.memory.lock().await;
         let config = Arc::clone(&self.config.borrow());
         if !config.pods.asks_as(&memory.of) {

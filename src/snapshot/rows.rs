@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use super::Part;
+use super::LookResult;
 use crate::model::{Container, ContainerState, Coverage, HasId, PodSandbox, PodSandboxState};
 use crate::runtime;
 use crate::system::maps::IdSet;
 
 /// A row of a list.
-trait Row: Clone + PartialEq + HasId {
+trait LookRow: Clone + PartialEq + HasId {
     /// How alive the object is; the higher, the more there is to lose.
     fn liveliness(&self) -> u8;
     /// The runtime left out some of its ids.
     fn is_odd(&self) -> bool;
 }
 
-impl Row for Container {
+impl LookRow for Container {
     fn liveliness(&self) -> u8 {
         match self.state {
             ContainerState::Running => 3,
@@ -30,7 +30,7 @@ impl Row for Container {
     }
 }
 
-impl Row for PodSandbox {
+impl LookRow for PodSandbox {
     fn liveliness(&self) -> u8 {
         match self.state {
             PodSandboxState::Ready => 1,
@@ -45,8 +45,8 @@ impl Row for PodSandbox {
 
 /// Judges both lists.
 pub(super) fn judge(
-    containers: &mut Part<runtime::Listed<Container>>,
-    sandboxes: &mut Part<runtime::Listed<PodSandbox>>,
+    containers: &mut LookResult<runtime::Listed<Container>>,
+    sandboxes: &mut LookResult<runtime::Listed<PodSandbox>>,
 ) {
     judge_list(containers);
     judge_list(sandboxes);
@@ -54,7 +54,7 @@ pub(super) fn judge(
 
 /// Keeps one row for each id. If rows contradict each other, the liveliest stays and the list is incomplete;
 /// the same holds for a row that cannot be identified.
-fn judge_list<T: Row>(list: &mut Part<runtime::Listed<T>>) {
+fn judge_list<T: LookRow>(list: &mut LookResult<runtime::Listed<T>>) {
     let Ok(listed) = list else { return };
     let ids: IdSet<&str> = listed.rows.iter().map(HasId::id).collect();
     if ids.len() < listed.rows.len() {
@@ -70,7 +70,7 @@ fn judge_list<T: Row>(list: &mut Part<runtime::Listed<T>>) {
 }
 
 /// Returns the rows, the number of duplicates, and the number of contradictions.
-fn one_for_each_id<T: Row>(rows: &[T]) -> (Vec<T>, usize, usize) {
+fn one_for_each_id<T: LookRow>(rows: &[T]) -> (Vec<T>, usize, usize) {
     let mut by_id: BTreeMap<&str, &T> = BTreeMap::new();
     let (mut repeated, mut contradictions) = (0, 0);
     for row in rows {

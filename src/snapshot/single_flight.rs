@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Inner, Look, Part, Vanished};
+use super::{Look, LookResult, ObserverInner, Vanished};
 use crate::pods::Freshness;
 use crate::runtime;
 
@@ -16,7 +16,7 @@ pub(super) struct Flight {
     /// Since when looks begin and none ends.
     pub(super) lookless_since: Option<Instant>,
     /// The runtime's answer to `Version` in the running look.
-    pub(super) version: Option<Part<runtime::Version>>,
+    pub(super) version: Option<LookResult<runtime::Version>>,
 }
 
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(super) struct UnderWay {
 
 /// Ends the flight even if the look's task dies.
 pub(super) struct FlightGuard<'a> {
-    pub(super) inner: &'a Inner,
+    pub(super) inner: &'a ObserverInner,
 }
 
 impl Drop for FlightGuard<'_> {

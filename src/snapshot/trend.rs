@@ -17,7 +17,7 @@ const GAP_LAST: Duration = Duration::from_secs(60);
 
 /// The figures of one look; `None` where one could not be read.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
+pub struct TrendSample {
     /// When the look began.
     pub at: Instant,
     /// Exited containers.
@@ -35,7 +35,7 @@ pub struct Sample {
 /// The samples, oldest first.
 #[derive(Debug)]
 pub(super) struct Trend {
-    samples: VecDeque<Sample>,
+    samples: VecDeque<TrendSample>,
     gap: Duration,
 }
 
@@ -50,10 +50,10 @@ impl Default for Trend {
 
 impl Trend {
     pub(super) fn note(&mut self, look: &Look) {
-        self.add(Sample::of(look));
+        self.add(TrendSample::of(look));
     }
 
-    fn add(&mut self, sample: Sample) {
+    fn add(&mut self, sample: TrendSample) {
         let last = self.samples.back();
         if last.is_some_and(|last| sample.at.saturating_duration_since(last.at) < self.gap) {
             return;
@@ -75,7 +75,7 @@ impl Trend {
     }
 }
 
-impl Sample {
+impl TrendSample {
     /// Returns a look's figures.
     pub fn of(look: &Look) -> Self {
         let figures = look.figures();
@@ -97,7 +97,7 @@ impl Sample {
 
 impl Observer {
     /// Returns the figures of past looks, oldest first: of the last six hours at most.
-    pub fn trend(&self) -> Vec<Sample> {
+    pub fn trend(&self) -> Vec<TrendSample> {
         self.inner.trend.lock().samples.iter().copied().collect()
     }
 }
@@ -106,8 +106,8 @@ impl Observer {
 mod tests {
     use super::*;
 
-    fn sample(at: Instant) -> Sample {
-        Sample {
+    fn sample(at: Instant) -> TrendSample {
+        TrendSample {
             at,
             exited_containers: Some(1),
             not_ready_sandboxes: None,
@@ -131,7 +131,7 @@ mod tests {
         assert!(reach <= Duration::from_secs(6 * 3_600), "{reach:?}");
         let gaps = trend.samples.iter().zip(trend.samples.iter().skip(1));
         assert!(gaps.into_iter().all(|(a, b)| b.at - a.at >= GAP_LAST));
-        assert!(size_of::<Sample>() * SAMPLES_MAX <= 24 << 10);
+        assert!(size_of::<TrendSample>() * SAMPLES_MAX <= 24 << 10);
     }
 
     #[test]

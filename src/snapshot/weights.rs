@@ -1,6 +1,6 @@
 //! The weights of the runtime's lists, and the limits above which clients cannot read them.
 
-use super::Part;
+use super::LookResult;
 use crate::model::{Container, Image, PodSandbox};
 use crate::runtime::{self, Listed};
 
@@ -20,7 +20,7 @@ pub struct Weight {
 }
 
 impl Weight {
-    pub(super) fn new<T>(part: &Part<Listed<T>>, runtime: Option<&str>) -> Self {
+    pub(super) fn new<T>(part: &LookResult<Listed<T>>, runtime: Option<&str>) -> Self {
         let (bytes, reported) = match part {
             Ok(listed) => (Some(listed.response_bytes), listed.limit_bytes),
             // The error of a too large list tells its weight.
@@ -76,9 +76,9 @@ pub struct Weights {
 impl Weights {
     /// Says whether a list that the kubelet needs is over its limit; `None`: unknown.
     pub(super) fn over_limit(
-        runtime: &Part<runtime::Version>,
-        containers: &Part<Listed<Container>>,
-        sandboxes: &Part<Listed<PodSandbox>>,
+        runtime: &LookResult<runtime::Version>,
+        containers: &LookResult<Listed<Container>>,
+        sandboxes: &LookResult<Listed<PodSandbox>>,
     ) -> Option<bool> {
         let runtime = runtime
             .as_ref()
@@ -95,10 +95,10 @@ impl Weights {
 
     /// Weighs lists, also those that failed for their size.
     pub fn of(
-        runtime: &Part<runtime::Version>,
-        containers: &Part<Listed<Container>>,
-        sandboxes: &Part<Listed<PodSandbox>>,
-        images: &Part<Listed<Image>>,
+        runtime: &LookResult<runtime::Version>,
+        containers: &LookResult<Listed<Container>>,
+        sandboxes: &LookResult<Listed<PodSandbox>>,
+        images: &LookResult<Listed<Image>>,
     ) -> Self {
         let runtime = runtime.as_ref().ok();
         let runtime = runtime.map(|version| version.runtime.as_str());
@@ -114,7 +114,7 @@ impl Weights {
 mod tests {
     use super::*;
 
-    fn failed(bytes: u64, limit: u64) -> Part<Listed<()>> {
+    fn failed(bytes: u64, limit: u64) -> LookResult<Listed<()>> {
         Err(runtime::Error::TooLarge {
             method: "ListContainers",
             bytes,

@@ -18,11 +18,11 @@ const CLOCK_SET_SECONDS: i64 = 1_577_836_800;
 
 /// All images' times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ages {
+pub struct ImageAges {
     entries: BTreeMap<String, ImageAge>,
 }
 
-impl Ages {
+impl ImageAges {
     /// Returns an image's times. Future times, and times of a clock that was not set, count as `now`: a clock
     /// step makes images younger, never older.
     pub fn get(&self, key: &str, now: Timestamp) -> Option<ImageAge> {
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn remembers_the_first_sight_and_the_last_use() {
-        let mut ages = Ages::default();
+        let mut ages = ImageAges::default();
         ages.touch("a", false, at(10));
         assert_eq!(ages.get("a", at(11)).unwrap().last_used, None);
         ages.touch("a", true, at(20));
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn an_image_pulled_again_is_new() {
-        let mut ages = Ages::default();
+        let mut ages = ImageAges::default();
         ages.touch("a", true, at(10));
         ages.retain(|key| key != "a");
         ages.touch("a", false, at(50));
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn an_image_of_an_earlier_run_is_as_old_as_it_was_then() {
-        let (mut earlier, mut ages) = (Ages::default(), Ages::default());
+        let (mut earlier, mut ages) = (ImageAges::default(), ImageAges::default());
         earlier.touch("both", true, at(10));
         earlier.touch("unused", false, at(10));
         earlier.touch("theirs", true, at(10));
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_time_in_the_future_is_now() {
-        let mut ages = Ages::default();
+        let mut ages = ImageAges::default();
         ages.touch("a", true, at(1000));
         let age = ages.get("a", at(5)).unwrap();
         assert_eq!((age.first_seen, age.last_used), (at(5), Some(at(5))));
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_not_set_makes_nothing_old_and_loses_nothing() {
-        let mut ages = Ages::default();
+        let mut ages = ImageAges::default();
         ages.touch("a", true, at(10));
         let boot = Timestamp::from_second(60).unwrap();
         ages.touch("a", false, boot);
@@ -239,14 +239,14 @@ mod tests {
             "and old again"
         );
         assert_eq!(ages.get("b", at(20)), None);
-        let mut forged = Ages::default();
+        let mut forged = ImageAges::default();
         forged.put("c".to_owned(), 5, None);
         assert_eq!(forged.get("c", at(7)).unwrap().first_seen, at(7));
     }
 
     #[test]
     fn ages_beyond_the_bound_stay_unknown() {
-        let mut ages = Ages::default();
+        let mut ages = ImageAges::default();
         for n in 0..=ENTRIES_MAX {
             ages.touch(&format!("{n:0112}"), true, at(1));
         }
@@ -258,7 +258,7 @@ mod tests {
         #[test]
         fn any_times_on_disk_are_sane(times: Vec<(i64, Option<i64>)>, now in 0..99_999_i64) {
             let now = at(now);
-            let mut ages = Ages::default();
+            let mut ages = ImageAges::default();
             for (number, (first, used)) in times.into_iter().enumerate() {
                 ages.put(format!("sha256:{number}"), first, used);
             }

@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 
 use super::database::{Database, Error};
-use super::filter::{NUMBERS, Page, Where, filter};
+use super::filter::{NUMBERS, ResultPage, Where, filter};
 use super::journal::Journal;
 use super::lock::held;
 use super::parameters::Parameters;
@@ -114,7 +114,7 @@ impl Journal {
     ///
     /// # Errors
     /// If the database cannot be read in time.
-    pub async fn passes(&self, filter: PassFilter) -> Result<Page<Pass>, Error> {
+    pub async fn passes(&self, filter: PassFilter) -> Result<ResultPage<Pass>, Error> {
         self.read(PATIENCE, move |sql| passes(sql, &filter)).await
     }
 
@@ -135,7 +135,10 @@ impl Journal {
     ///
     /// # Errors
     /// If the database cannot be read in time.
-    pub async fn removals(&self, filter: RemovalFilter) -> Result<Page<RemovalRecord>, Error> {
+    pub async fn removals(
+        &self,
+        filter: RemovalFilter,
+    ) -> Result<ResultPage<RemovalRecord>, Error> {
         self.read(PATIENCE, move |sql| removals(sql, &filter)).await
     }
 }
@@ -145,7 +148,7 @@ impl Journal {
 ///
 /// # Errors
 /// If there is no database, or it cannot be read.
-pub fn read_passes(dir: &Path, filter: &PassFilter) -> Result<Page<Pass>, Error> {
+pub fn read_passes(dir: &Path, filter: &PassFilter) -> Result<ResultPage<Pass>, Error> {
     let sql = Database::peek(dir)?;
     let mut page = passes(&sql, filter)?;
     if held(dir).is_none() {
@@ -162,11 +165,14 @@ pub fn read_passes(dir: &Path, filter: &PassFilter) -> Result<Page<Pass>, Error>
 ///
 /// # Errors
 /// If there is no database, or it cannot be read.
-pub fn read_removals(dir: &Path, filter: &RemovalFilter) -> Result<Page<RemovalRecord>, Error> {
+pub fn read_removals(
+    dir: &Path,
+    filter: &RemovalFilter,
+) -> Result<ResultPage<RemovalRecord>, Error> {
     Ok(removals(&Database::peek(dir)?, filter)?)
 }
 
-fn passes(sql: &Connection, filter: &PassFilter) -> rusqlite::Result<Page<Pass>> {
+fn passes(sql: &Connection, filter: &PassFilter) -> rusqlite::Result<ResultPage<Pass>> {
     let page = filter.conditions().page(
         sql,
         "SELECT number, report FROM passes",
@@ -175,13 +181,16 @@ fn passes(sql: &Connection, filter: &PassFilter) -> rusqlite::Result<Page<Pass>>
     )?;
     // Skips a report that this version cannot read.
     let passes = page.rows.iter().map(|report| serde_json::from_str(report));
-    Ok(Page {
+    Ok(ResultPage {
         rows: passes.filter_map(Result::ok).collect(),
         next: page.next,
     })
 }
 
-fn removals(sql: &Connection, filter: &RemovalFilter) -> rusqlite::Result<Page<RemovalRecord>> {
+fn removals(
+    sql: &Connection,
+    filter: &RemovalFilter,
+) -> rusqlite::Result<ResultPage<RemovalRecord>> {
     let select = "SELECT number, pass_id, \
         (SELECT json_extract(report, '$.trigger') FROM passes WHERE passes.id = pass_id AND json_valid(report)), \
         target, id, name, attempt, pod_uid, pod_namespace, pod_name, created_at, reason, intended_at, result, class, \

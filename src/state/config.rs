@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::lines::LinesTo;
-use crate::model::setting::{AbsolutePath, As, Kind, Optional, Size, Whole, settings};
+use crate::model::setting::{AbsolutePath, As, Optional, Size, TextKind, Whole, settings};
 
 /// The smallest and the largest journal.
 const BYTES_MIN: u64 = 64 << 10;
@@ -37,7 +37,7 @@ settings! {
 /// Where lines go.
 struct Destination;
 
-impl Kind for Destination {
+impl TextKind for Destination {
     type Value = LinesTo;
     const MUST_BE: &str = "`stdout`, or an absolute path";
 
@@ -51,8 +51,8 @@ impl Kind for Destination {
 
 impl Config {
     /// Returns how much room the database may take.
-    pub fn limits(&self, evidence_bytes: u64) -> super::Limits {
-        super::Limits {
+    pub fn limits(&self, evidence_bytes: u64) -> super::DatabaseLimits {
+        super::DatabaseLimits {
             evidence_bytes,
             journal_bytes: self.journal_bytes,
         }

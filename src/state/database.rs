@@ -47,14 +47,14 @@ const RESERVE_BYTES: u64 = 512 << 10;
 
 /// How much room the database may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct DatabaseLimits {
     /// Passes and removals: claimed in full, soon after the start.
     pub journal_bytes: u64,
     /// Evidence of removed containers.
     pub evidence_bytes: u64,
 }
 
-impl Limits {
+impl DatabaseLimits {
     /// Most removals in the database: a row takes some 400 bytes.
     pub(super) fn removals_max(self) -> u64 {
         (self.journal_bytes / 4 * 3 / 400).max(1000)
@@ -170,7 +170,7 @@ pub(super) struct Database {
     path: PathBuf,
     /// Device and inode.
     place: (u64, u64),
-    limits: Limits,
+    limits: DatabaseLimits,
     /// Number of this process in the table of processes.
     process: i64,
     /// Claimed beyond what is wanted now, once evidence or snapshots have taken room.
@@ -196,18 +196,18 @@ pub(super) struct Writing<'a> {
     pub(super) sql: &'a Transaction<'a>,
     /// Number of this process in the table of processes.
     pub(super) process: i64,
-    pub(super) limits: Limits,
+    pub(super) limits: DatabaseLimits,
 }
 
 impl Database {
     /// Opens the file in `dir`, or makes it. Claims no room.
-    pub(super) fn open(dir: &Path, limits: Limits) -> Result<Self, Error> {
+    pub(super) fn open(dir: &Path, limits: DatabaseLimits) -> Result<Self, Error> {
         let path = dir.join(NAME);
         let place = make(&path)?;
-        let connection = match connect(&path, Shared::Yes) {
+        let connection = match connect(&path, LockingMode::Normal) {
             Err(error) if !error.is_damage() => {
                 // Memory that processes share is a file too: on a full disk only this one can use the database.
-                connect(&path, Shared::No).map_err(|_no_better| error)?
+                connect(&path, LockingMode::Exclusive).map_err(|_no_better| error)?
             }
             connected => connected?,
         };
@@ -342,27 +342,27 @@ impl Database {
     }
 }
 
-/// Whether other processes may open the database beside this one.
+/// `SQLite`'s `locking_mode`: whether other processes may open the database beside this one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shared {
-    Yes,
-    No,
+enum LockingMode {
+    Normal,
+    Exclusive,
 }
 
 fn flags(access: OpenFlags) -> OpenFlags {
     access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW
 }
 
-fn connect(path: &Path, shared: Shared) -> Result<Connection, Error> {
+fn connect(path: &Path, mode: LockingMode) -> Result<Connection, Error> {
     let connection = Connection::open_with_flags(path, flags(OpenFlags::SQLITE_OPEN_READ_WRITE))?;
     connection.busy_timeout(BUSY_PATIENCE)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     // The log keeps its space for the next process.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    let locking = match shared {
-        Shared::Yes => "NORMAL",
-        Shared::No => "EXCLUSIVE",
+    let locking = match mode {
+        LockingMode::Normal => "NORMAL",
+        LockingMode::Exclusive => "EXCLUSIVE",
     };
     connection.execute_batch(&format!(
         "PRAGMA locking_mode = {locking}; PRAGMA journal_mode = WAL; PRAGMA cache_size = -{CACHE_KIB}; \

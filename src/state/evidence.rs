@@ -10,10 +10,10 @@ use rusqlite::{Connection, OptionalExtension, named_params};
 use tokio::sync::oneshot;
 
 use super::database::{DISK_RESERVE_BYTES, Database, Error, Sync, Writing, evidence_room as room};
-use super::filter::{NUMBERS, Page, Where, filter};
+use super::filter::{NUMBERS, ResultPage, Where, filter};
 use super::journal::Journal;
 use super::parameters::Parameters;
-use super::writer::Job;
+use super::writer::WriterJob;
 use crate::model::Evidence;
 
 /// What a row takes is counted in pages of the database.
@@ -80,7 +80,7 @@ pub enum EvidenceFound {
 
 /// What to keep.
 #[derive(Debug)]
-struct Kept {
+struct NewEvidence {
     evidence: Evidence,
     log: Vec<u8>,
     bounds: EvidenceBounds,
@@ -99,7 +99,7 @@ impl Journal {
         at_most: Duration,
     ) -> Result<EvidenceRoom, Error> {
         let (to, done) = oneshot::channel();
-        let what = Kept {
+        let what = NewEvidence {
             evidence,
             log,
             bounds,
@@ -111,14 +111,15 @@ impl Journal {
             drop(to.send(kept));
             damage
         };
-        self.ask(Job::Evidence(Box::new(work)), done, at_most).await
+        self.ask(WriterJob::Evidence(Box::new(work)), done, at_most)
+            .await
     }
 
     /// Returns the evidence of the filter.
     ///
     /// # Errors
     /// If the database cannot be read in time.
-    pub async fn evidence(&self, filter: EvidenceFilter) -> Result<Page<Evidence>, Error> {
+    pub async fn evidence(&self, filter: EvidenceFilter) -> Result<ResultPage<Evidence>, Error> {
         self.read(PATIENCE, move |sql| list(sql, &filter)).await
     }
 
@@ -135,7 +136,7 @@ impl Journal {
 ///
 /// # Errors
 /// If there is no database, or it cannot be read.
-pub fn read_evidence(dir: &Path, filter: &EvidenceFilter) -> Result<Page<Evidence>, Error> {
+pub fn read_evidence(dir: &Path, filter: &EvidenceFilter) -> Result<ResultPage<Evidence>, Error> {
     Ok(list(&Database::peek(dir)?, filter)?)
 }
 
@@ -148,7 +149,7 @@ pub fn read_evidence_of(dir: &Path, id: &str) -> Result<EvidenceFound, Error> {
 }
 
 /// Writes evidence, and makes room for it.
-fn keep(database: &mut Database, keep: &Kept) -> Result<EvidenceRoom, Error> {
+fn keep(database: &mut Database, keep: &NewEvidence) -> Result<EvidenceRoom, Error> {
     let facts = serde_json::to_string(&keep.evidence).unwrap_or_default();
     let bytes = (facts.len() + keep.log.len()) as u64 + ROW_BYTES;
     let needed = bytes.next_multiple_of(PAGE_BYTES);
@@ -169,7 +170,7 @@ fn keep(database: &mut Database, keep: &Kept) -> Result<EvidenceRoom, Error> {
 
 fn put(
     writing: &Writing<'_>,
-    keep: &Kept,
+    keep: &NewEvidence,
     facts: &str,
     needed: u64,
     max: u64,
@@ -244,7 +245,7 @@ fn make_room(sql: &Connection, surplus: u64, keep_first: bool) -> rusqlite::Resu
     Ok(dropped)
 }
 
-fn list(sql: &Connection, filter: &EvidenceFilter) -> rusqlite::Result<Page<Evidence>> {
+fn list(sql: &Connection, filter: &EvidenceFilter) -> rusqlite::Result<ResultPage<Evidence>> {
     let page = filter.conditions().page(
         sql,
         "SELECT number, facts FROM evidence",
@@ -256,7 +257,7 @@ fn list(sql: &Connection, filter: &EvidenceFilter) -> rusqlite::Result<Page<Evid
     )?;
     // Skips facts that this version cannot read.
     let rows = page.rows.iter();
-    Ok(Page {
+    Ok(ResultPage {
         rows: rows
             .filter_map(|(number, facts)| read(*number, facts))
             .collect(),

@@ -78,7 +78,7 @@ pub(super) use filter;
 
 /// A page of rows, newest first.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Page<T> {
+pub struct ResultPage<T> {
     /// The rows.
     pub rows: Vec<T>,
     /// What `before` must be for the next page; `None`: this is the last one.
@@ -109,7 +109,7 @@ impl Where {
         select: &str,
         limit: u32,
         read: impl Fn(&Row<'_>) -> rusqlite::Result<(i64, T)>,
-    ) -> rusqlite::Result<Page<T>> {
+    ) -> rusqlite::Result<ResultPage<T>> {
         self.values.push(Value::Integer(i64::from(limit) + 1));
         let all = if self.conditions.is_empty() {
             "TRUE".to_owned()
@@ -124,7 +124,7 @@ impl Where {
         let is_last = rows.len() <= limit;
         rows.truncate(limit);
         let next = rows.last().map(|(number, _)| *number).filter(|_| !is_last);
-        Ok(Page {
+        Ok(ResultPage {
             rows: rows.into_iter().map(|(_, row)| row).collect(),
             next,
         })

@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::ages::Ages;
-use super::database::{Error, Limits, Sync, Writing};
+use super::ages::ImageAges;
+use super::database::{DatabaseLimits, Error, Sync, Writing};
 use super::hold;
 use super::lines::{Lines, LinesTo};
-use super::lock::Held;
-use super::passes::{self, Ended, History, Object};
-use super::store::{Found, Store};
-use super::writer::{self, Health, Job, Moment, Status};
+use super::lock::LockHeld;
+use super::passes::{self, History, RemovalEnd, RemovalIntent};
+use super::store::{LoadedState, StateDir};
+use super::writer::{self, PassPhase, StateStatus, WriterHealth, WriterJob};
 use crate::gc::Removal;
 use crate::model::{FleetHold, Pass, RemovalOutcome};
 use prometheus_client::metrics::counter::Counter;
@@ -33,14 +33,14 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 /// Where passes are written down; by default nowhere. Cloning shares.
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
-    inner: Option<Arc<Inner>>,
+    inner: Option<Arc<JournalInner>>,
     lines: Option<Lines>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    queue: SyncSender<Job>,
-    health: Arc<Health>,
+struct JournalInner {
+    queue: SyncSender<WriterJob>,
+    health: Arc<WriterHealth>,
     /// Places of questions: on a slow disk they must leave the queue to the records.
     readers: Arc<Semaphore>,
     /// The pending answer of the disk, if an earlier wait timed out.
@@ -55,7 +55,7 @@ pub struct Opened {
     /// The stored passes.
     pub history: History,
     /// When images were first seen and last used.
-    pub ages: Ages,
+    pub ages: ImageAges,
     /// The hold of all nodes that was last read.
     pub hold: Option<FleetHold>,
     /// Room that all evidence takes; `None` without a database.
@@ -84,17 +84,17 @@ impl Journal {
     /// Only if another crisweep holds its lock.
     pub async fn open(
         dir: PathBuf,
-        limits: Limits,
+        limits: DatabaseLimits,
         runtime: String,
         write_failures: Counter,
-    ) -> Result<Opened, Held> {
-        let health = Arc::new(Health::new(write_failures, dir.clone()));
+    ) -> Result<Opened, LockHeld> {
+        let health = Arc::new(WriterHealth::new(write_failures, dir.clone()));
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let (to, opened) = oneshot::channel();
         let thread = std::thread::Builder::new().name("state".to_owned());
         let thread = thread.spawn({
             let health = Arc::clone(&health);
-            move || writer::run(Store::new(dir, limits, runtime), &jobs, &health, to)
+            move || writer::run(StateDir::new(dir, limits, runtime), &jobs, &health, to)
         });
         let found = match (thread, tokio::time::timeout(OPEN_PATIENCE, opened).await) {
             (Ok(_), Ok(Ok(found))) => found?,
@@ -103,7 +103,7 @@ impl Journal {
             (Ok(_), Err(_)) => without(&health, &format!("no answer in {OPEN_PATIENCE:?}")),
         };
         let late = Mutex::default();
-        let inner = Inner {
+        let inner = JournalInner {
             queue,
             health,
             readers: Arc::new(Semaphore::new(READERS_MAX)),
@@ -122,9 +122,9 @@ impl Journal {
     }
 
     /// Returns the state of writing.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> StateStatus {
         let inner = self.inner.as_deref();
-        inner.map_or_else(Status::default, |inner| inner.health.status())
+        inner.map_or_else(StateStatus::default, |inner| inner.health.status())
     }
 
     /// Writes that a pass begins.
@@ -133,7 +133,7 @@ impl Journal {
             lines.pass(pass);
         }
         let pass = pass.clone();
-        self.put(1, Sync::Now, Moment::Begins, move |writing| {
+        self.put(1, Sync::Now, PassPhase::Begins, move |writing| {
             passes::put_unfinished(writing, &pass)
         });
     }
@@ -149,9 +149,9 @@ impl Journal {
         }
         let objects = due
             .iter()
-            .map(|(batch, removal)| Object::new(*batch, removal));
-        let (objects, id): (Vec<Object>, _) = (objects.collect(), pass_id.to_owned());
-        self.put(objects.len(), Sync::Now, Moment::Runs, move |writing| {
+            .map(|(batch, removal)| RemovalIntent::new(*batch, removal));
+        let (objects, id): (Vec<RemovalIntent>, _) = (objects.collect(), pass_id.to_owned());
+        self.put(objects.len(), Sync::Now, PassPhase::Runs, move |writing| {
             passes::put_intended(writing, &id, &objects)
         });
         self.settled(at_most).await;
@@ -159,11 +159,11 @@ impl Journal {
 
     /// Writes the outcome of a removal.
     pub fn tried(&self, pass_id: &str, removal: &Removal, outcome: RemovalOutcome, took: Duration) {
-        let (id, ended) = (pass_id.to_owned(), Ended::new(removal, outcome, took));
+        let (id, ended) = (pass_id.to_owned(), RemovalEnd::new(removal, outcome, took));
         if let Some(lines) = &self.lines {
             lines.removal(pass_id, &ended);
         }
-        self.put(1, Sync::Later, Moment::Runs, move |writing| {
+        self.put(1, Sync::Later, PassPhase::Runs, move |writing| {
             passes::put_outcome(writing, &id, &ended)
         });
     }
@@ -171,7 +171,7 @@ impl Journal {
     /// Writes the progress of a pass.
     pub fn progress(&self, pass: &Pass) {
         let pass = pass.clone();
-        self.put(1, Sync::Later, Moment::Runs, move |writing| {
+        self.put(1, Sync::Later, PassPhase::Runs, move |writing| {
             passes::put_unfinished(writing, &pass)
         });
     }
@@ -182,25 +182,25 @@ impl Journal {
             lines.pass(pass);
         }
         let pass = pass.clone();
-        self.put(1, Sync::Now, Moment::Over, move |writing| {
+        self.put(1, Sync::Now, PassPhase::Over, move |writing| {
             passes::put_ended(writing, &pass)
         });
     }
 
     /// Saves image ages, in place of ages that still wait.
-    pub fn save_ages(&self, ages: &Ages) {
+    pub fn save_ages(&self, ages: &ImageAges) {
         let Some(inner) = self.inner.as_deref() else {
             return;
         };
         let is_asked = !inner.health.leave_ages(ages.clone());
-        if !is_asked && !self.send(Job::Ages, 1) {
+        if !is_asked && !self.send(WriterJob::Ages, 1) {
             inner.health.take_ages();
         }
     }
 
     /// Writes the hold of all nodes in place of the last one; `None`: nothing is held.
     pub fn held(&self, hold: Option<FleetHold>) {
-        self.put(1, Sync::Now, Moment::Runs, move |writing| {
+        self.put(1, Sync::Now, PassPhase::Runs, move |writing| {
             hold::put(writing, hold.as_ref())
         });
     }
@@ -232,13 +232,14 @@ impl Journal {
             drop(to.send(answer));
             error.map_or(Ok(()), Err)
         };
-        self.ask(Job::Read(Box::new(read)), answer, at_most).await
+        self.ask(WriterJob::Read(Box::new(read)), answer, at_most)
+            .await
     }
 
     /// Sends a job and waits for its answer.
     pub(super) async fn ask<T>(
         &self,
-        job: Job,
+        job: WriterJob,
         answer: oneshot::Receiver<Result<T, Error>>,
         at_most: Duration,
     ) -> Result<T, Error> {
@@ -255,12 +256,12 @@ impl Journal {
     ///
     /// # Errors
     /// If another crisweep holds the lock.
-    pub async fn locked(&self, at_most: Duration) -> Result<(), Held> {
+    pub async fn locked(&self, at_most: Duration) -> Result<(), LockHeld> {
         let Some(inner) = self.inner.as_deref().filter(|inner| !inner.owes()) else {
             return Ok(());
         };
         let (to, answer) = oneshot::channel();
-        if inner.queue.try_send(Job::Lock(to)).is_err() {
+        if inner.queue.try_send(WriterJob::Lock(to)).is_err() {
             return Ok(());
         }
         match tokio::time::timeout(at_most, answer).await {
@@ -279,7 +280,7 @@ impl Journal {
             return;
         }
         let (to, mut answer) = oneshot::channel();
-        if inner.queue.try_send(Job::Answer(to)).is_err() {
+        if inner.queue.try_send(WriterJob::Answer(to)).is_err() {
             return;
         }
         if tokio::time::timeout(at_most, &mut answer).await.is_err() {
@@ -291,11 +292,11 @@ impl Journal {
         &self,
         records: usize,
         sync: Sync,
-        moment: Moment,
+        moment: PassPhase,
         write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send + 'static,
     ) {
         let write = Box::new(write);
-        let job = Job::Write {
+        let job = WriterJob::Write {
             write,
             sync,
             records,
@@ -306,11 +307,11 @@ impl Journal {
 
     /// Says whether the disk still owes an answer.
     pub(super) fn owes(&self) -> bool {
-        self.inner.as_deref().is_some_and(Inner::owes)
+        self.inner.as_deref().is_some_and(JournalInner::owes)
     }
 
     /// Queues a job; says whether there was room.
-    pub(super) fn send(&self, job: Job, records: usize) -> bool {
+    pub(super) fn send(&self, job: WriterJob, records: usize) -> bool {
         let Some(inner) = self.inner.as_deref() else {
             return false;
         };
@@ -324,7 +325,7 @@ impl Journal {
     }
 }
 
-impl Inner {
+impl JournalInner {
     /// Says whether the disk still owes an answer.
     fn owes(&self) -> bool {
         let mut late = self.late.lock();
@@ -338,9 +339,9 @@ impl Inner {
     }
 }
 
-fn without(health: &Health, error: &str) -> Found {
+fn without(health: &WriterHealth, error: &str) -> LoadedState {
     health.failed(1, error);
-    Found::default()
+    LoadedState::default()
 }
 
 #[cfg(test)]
@@ -351,12 +352,12 @@ mod tests {
     use super::*;
 
     /// A journal whose disk never answers.
-    fn hanging() -> (Journal, Receiver<Job>, Counter) {
+    fn hanging() -> (Journal, Receiver<WriterJob>, Counter) {
         let failures = Counter::default();
         let (queue, jobs) = sync_channel(QUEUE_MAX);
-        let inner = Inner {
+        let inner = JournalInner {
             queue,
-            health: Arc::new(Health::new(failures.clone(), "/s".into())),
+            health: Arc::new(WriterHealth::new(failures.clone(), "/s".into())),
             readers: Arc::new(Semaphore::new(READERS_MAX)),
             late: Mutex::default(),
         };
@@ -378,8 +379,12 @@ mod tests {
         }
         // Once the disk answers, later calls wait for it again.
         let answer = jobs.try_iter().find_map(|job| match job {
-            Job::Answer(to) => Some(to),
-            Job::Write { .. } | Job::Evidence(..) | Job::Ages | Job::Read(_) | Job::Lock(_) => None,
+            WriterJob::Answer(to) => Some(to),
+            WriterJob::Write { .. }
+            | WriterJob::Evidence(..)
+            | WriterJob::Ages
+            | WriterJob::Read(_)
+            | WriterJob::Lock(_) => None,
         });
         answer.unwrap().send(()).unwrap();
         let again = tokio::time::timeout(patience, journal.settled(hour)).await;
@@ -390,21 +395,21 @@ mod tests {
     fn entries_beyond_the_queue_are_dropped_and_counted() {
         let (journal, jobs, failures) = hanging();
         for _ in 0..QUEUE_MAX + 7 {
-            journal.put(1, Sync::Later, Moment::Runs, |_| Ok(()));
+            journal.put(1, Sync::Later, PassPhase::Runs, |_| Ok(()));
         }
         assert_eq!(failures.get(), 7);
         assert!(journal.status().errors.contains_key("journal"));
-        journal.save_ages(&Ages::default());
+        journal.save_ages(&ImageAges::default());
         assert_eq!(failures.get(), 8);
         drop(jobs);
-        journal.save_ages(&Ages::default());
+        journal.save_ages(&ImageAges::default());
         assert_eq!(failures.get(), 9);
     }
 
     #[test]
     fn a_disk_that_hangs_keeps_only_the_newest_image_ages() {
         let (journal, jobs, failures) = hanging();
-        let mut ages = Ages::default();
+        let mut ages = ImageAges::default();
         for n in 0..100 {
             ages.touch(&format!("sha256:{n}"), true, jiff::Timestamp::MAX);
             journal.save_ages(&ages);
@@ -421,8 +426,8 @@ mod tests {
     #[tokio::test]
     async fn a_journal_that_is_switched_off_does_nothing() {
         let journal = Journal::none();
-        journal.save_ages(&Ages::default());
+        journal.save_ages(&ImageAges::default());
         journal.settled(Duration::from_secs(3600)).await;
-        assert_eq!(journal.status(), Status::default());
+        assert_eq!(journal.status(), StateStatus::default());
     }
 }

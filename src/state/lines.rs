@@ -14,7 +14,7 @@ use prometheus_client::metrics::counter::Counter;
 use rustix::fs::OFlags;
 use serde::{Serialize, Serializer};
 
-use super::passes::{Ended, Object};
+use super::passes::{RemovalEnd, RemovalIntent};
 use crate::model::{Pass, RemovalOutcome};
 
 /// Lines that may wait.
@@ -40,11 +40,11 @@ fn stdout<S: Serializer>(to: S) -> Result<S::Ok, S::Error> {
 pub(super) struct Lines {
     node: Arc<str>,
     queue: SyncSender<String>,
-    health: Health,
+    health: LineHealth,
 }
 
 #[derive(Clone, Debug)]
-struct Health {
+struct LineHealth {
     /// Lost lines.
     failures: Counter,
     /// The last line was lost; each change is logged once.
@@ -53,7 +53,7 @@ struct Health {
 
 /// A line.
 #[derive(Serialize)]
-struct Line<'a, T> {
+struct JsonLine<'a, T> {
     event: &'static str,
     time: Timestamp,
     node: &'a str,
@@ -66,7 +66,7 @@ struct Line<'a, T> {
 struct RemovalLine<'a> {
     pass: &'a str,
     #[serde(flatten)]
-    object: &'a Object,
+    object: &'a RemovalIntent,
     #[serde(flatten)]
     outcome: &'a RemovalOutcome,
     duration_ms: u64,
@@ -76,7 +76,7 @@ impl Lines {
     /// Starts the thread.
     pub(super) fn start(to: LinesTo, node: &str, failures: Counter) -> io::Result<Self> {
         let (queue, lines) = sync_channel(QUEUE_MAX);
-        let health = Health {
+        let health = LineHealth {
             failures,
             failing: Arc::default(),
         };
@@ -96,7 +96,7 @@ impl Lines {
     }
 
     /// Writes a removal that ended.
-    pub(super) fn removal(&self, pass: &str, ended: &Ended) {
+    pub(super) fn removal(&self, pass: &str, ended: &RemovalEnd) {
         self.put(
             "removal",
             RemovalLine {
@@ -109,7 +109,7 @@ impl Lines {
     }
 
     fn put(&self, event: &'static str, content: impl Serialize) {
-        let line = Line {
+        let line = JsonLine {
             event,
             time: clock(),
             node: &self.node,
@@ -126,7 +126,7 @@ impl Lines {
     }
 }
 
-impl Health {
+impl LineHealth {
     fn lost(&self, error: &str) {
         self.failures.inc();
         if !self.failing.swap(true, Ordering::Relaxed) {
@@ -141,7 +141,7 @@ impl Health {
     }
 }
 
-fn run(to: &LinesTo, lines: &Receiver<String>, health: &Health) {
+fn run(to: &LinesTo, lines: &Receiver<String>, health: &LineHealth) {
     let mut file = None;
     while let Ok(line) = lines.recv() {
         let written = match to {

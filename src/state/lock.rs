@@ -18,16 +18,16 @@ const LINE_BYTES: usize = 256;
 /// Another crisweep works on this node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("another crisweep works on this node: {holder} holds {}", path.display())]
-pub struct Held {
+pub struct LockHeld {
     /// The holder.
-    pub holder: Holder,
+    pub holder: LockHolder,
     /// The lock file.
     pub path: PathBuf,
 }
 
 /// The holder of the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum LockHolder {
     /// A process: its id in its own namespace, and the name of its machine or container.
     Process {
         /// Its id.
@@ -41,7 +41,7 @@ pub enum Holder {
     Unnamed,
 }
 
-impl Holder {
+impl LockHolder {
     /// Says whether it certainly works on another runtime. One runtime has many paths: links, and mounts in
     /// containers.
     pub fn uses_another_runtime(&self, than: &str) -> bool {
@@ -87,7 +87,7 @@ impl Socket {
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process { pid, host, runtime } => {
@@ -102,7 +102,7 @@ impl fmt::Display for Holder {
 #[derive(Debug)]
 pub(super) enum NoLock {
     /// Another process holds it.
-    Held(Held),
+    Held(LockHeld),
     /// The file cannot be opened or made.
     Io(io::Error),
 }
@@ -123,7 +123,7 @@ impl Lock {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 let holder = holder(&file);
-                return Err(NoLock::Held(Held { holder, path }));
+                return Err(NoLock::Held(LockHeld { holder, path }));
             }
             Err(error) => return Err(NoLock::Io(error.into())),
         }
@@ -153,14 +153,14 @@ impl Lock {
 }
 
 /// Returns the holder of a state directory's lock, without changing anything.
-pub fn held(dir: &Path) -> Option<Held> {
+pub fn held(dir: &Path) -> Option<LockHeld> {
     let path = dir.join(NAME);
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
     let options = options.read(true).custom_flags(flags.bits().cast_signed());
     let file = options.open(&path).ok()?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-        Err(Errno::WOULDBLOCK) => Some(Held {
+        Err(Errno::WOULDBLOCK) => Some(LockHeld {
             holder: holder(&file),
             path,
         }),
@@ -197,7 +197,7 @@ fn line(runtime: &str) -> String {
     line
 }
 
-fn holder(mut file: &File) -> Holder {
+fn holder(mut file: &File) -> LockHolder {
     let mut text = String::new();
     let read = Read::by_ref(&mut file)
         .take(LINE_BYTES as u64)
@@ -205,7 +205,7 @@ fn holder(mut file: &File) -> Holder {
     let mut words = text.trim_end().splitn(4, ' ');
     let pid = words.next().and_then(|word| word.parse().ok());
     match (read, pid, words.next(), words.next(), words.next()) {
-        (Ok(_), Some(pid), Some(host), Some(dir), Some(path)) => Holder::Process {
+        (Ok(_), Some(pid), Some(host), Some(dir), Some(path)) => LockHolder::Process {
             pid,
             host: host.to_owned(),
             runtime: Socket {
@@ -213,7 +213,7 @@ fn holder(mut file: &File) -> Holder {
                 dir: dir.to_owned(),
             },
         },
-        _ => Holder::Unnamed,
+        _ => LockHolder::Unnamed,
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
             panic!("taken twice");
         };
         let pid = std::process::id();
-        assert!(matches!(held.holder, Holder::Process { pid: p, .. } if p == pid));
+        assert!(matches!(held.holder, LockHolder::Process { pid: p, .. } if p == pid));
         assert!(held.to_string().contains(&format!("pid {pid} ")), "{held}");
         assert_eq!(super::held(dir.path()), Some(held));
         drop(lock);
@@ -257,7 +257,7 @@ mod tests {
             let Err(NoLock::Held(held)) = Lock::take(dir.path(), "/run/cri.sock") else {
                 panic!("taken twice");
             };
-            assert_eq!(held.holder, Holder::Unnamed, "{text:?}");
+            assert_eq!(held.holder, LockHolder::Unnamed, "{text:?}");
         }
     }
 
@@ -270,7 +270,7 @@ mod tests {
         };
         assert!(held.holder.uses_another_runtime("/run/b.sock"), "{held}");
         assert!(!held.holder.uses_another_runtime("/run/a.sock"), "{held}");
-        assert!(!Holder::Unnamed.uses_another_runtime("/run/b.sock"));
+        assert!(!LockHolder::Unnamed.uses_another_runtime("/run/b.sock"));
     }
 
     #[test]

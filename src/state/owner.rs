@@ -16,7 +16,7 @@ use super::{database, lock};
 
 /// A user and a group, as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct FileOwner {
     /// The user.
     pub uid: u32,
     /// The group.
@@ -28,11 +28,11 @@ pub struct Owner {
 ///
 /// # Errors
 /// If it is no state directory, which then stays as it was, or cannot be given away.
-pub fn give(dir: &Path, owner: Owner) -> io::Result<usize> {
+pub fn give(dir: &Path, owner: FileOwner) -> io::Result<usize> {
     let directory = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = fs::openat(CWD, dir, OFlags::PATH | directory, Mode::empty())?;
     // First to this process: without CAP_DAC_OVERRIDE root cannot look into what belongs to another user.
-    let me = Owner {
+    let me = FileOwner {
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),
     };
@@ -41,7 +41,7 @@ pub fn give(dir: &Path, owner: Owner) -> io::Result<usize> {
     let listing = fs::openat(&handle, c".", OFlags::RDONLY | directory, Mode::empty())?;
     if let Some(name) = of_others(listing.as_fd())? {
         let (uid, gid) = (stat.st_uid, stat.st_gid);
-        chown(handle.as_fd(), Owner { uid, gid })?;
+        chown(handle.as_fd(), FileOwner { uid, gid })?;
         let why = format!(
             "it is no state directory: it holds \"{name}\" and no {}",
             database::NAME
@@ -74,7 +74,7 @@ fn of_others(dir: BorrowedFd<'_>) -> io::Result<Option<String>> {
     Ok(foreign)
 }
 
-fn give_file(dir: BorrowedFd<'_>, name: &CStr, owner: Owner) -> io::Result<bool> {
+fn give_file(dir: BorrowedFd<'_>, name: &CStr, owner: FileOwner) -> io::Result<bool> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = fs::openat(dir, name, flags, Mode::empty())?;
     let stat = fs::fstat(&file)?;
@@ -85,8 +85,8 @@ fn give_file(dir: BorrowedFd<'_>, name: &CStr, owner: Owner) -> io::Result<bool>
     Ok(true)
 }
 
-fn chown(file: BorrowedFd<'_>, owner: Owner) -> io::Result<()> {
-    let Owner { uid, gid } = owner;
+fn chown(file: BorrowedFd<'_>, owner: FileOwner) -> io::Result<()> {
+    let FileOwner { uid, gid } = owner;
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     fs::chownat(file, c"", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
     Ok(())

@@ -50,7 +50,7 @@ pub fn interrupt(pass: &mut Pass, now: Timestamp) {
 
 /// An object that is about to be removed, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Object {
+pub(super) struct RemovalIntent {
     batch: u64,
     target: Target,
     id: String,
@@ -63,7 +63,7 @@ pub(super) struct Object {
     reason: RemoveReason,
 }
 
-impl Object {
+impl RemovalIntent {
     pub(super) fn new(batch: u64, removal: &Removal) -> Self {
         let subject = &removal.subject;
         let pod = subject.pod.as_ref();
@@ -84,17 +84,17 @@ impl Object {
 
 /// How one removal ended.
 #[derive(Clone, Debug)]
-pub(super) struct Ended {
+pub(super) struct RemovalEnd {
     /// The object: its intent may not have been written.
-    pub(super) object: Object,
+    pub(super) object: RemovalIntent,
     pub(super) outcome: RemovalOutcome,
     pub(super) duration_ms: u64,
 }
 
-impl Ended {
+impl RemovalEnd {
     pub(super) fn new(removal: &Removal, outcome: RemovalOutcome, took: Duration) -> Self {
         Self {
-            object: Object::new(0, removal),
+            object: RemovalIntent::new(0, removal),
             outcome: if outcome == RemovalOutcome::NotBegun {
                 RemovalOutcome::skipped("the pass had to end")
             } else {
@@ -151,7 +151,7 @@ fn forget(writing: &Writing<'_>, table: &str, max: u64) -> rusqlite::Result<()> 
 pub(super) fn put_intended(
     writing: &Writing<'_>,
     pass_id: &str,
-    objects: &[Object],
+    objects: &[RemovalIntent],
 ) -> rusqlite::Result<()> {
     let put = format!(
         "INSERT INTO removals (pass_id, batch, target, id, name, attempt, pod_uid, pod_namespace, pod_name, \
@@ -180,7 +180,7 @@ pub(super) fn put_intended(
 pub(super) fn put_outcome(
     writing: &Writing<'_>,
     pass_id: &str,
-    ended: &Ended,
+    ended: &RemovalEnd,
 ) -> rusqlite::Result<()> {
     let object = &ended.object;
     let (result, class, why) = match &ended.outcome {

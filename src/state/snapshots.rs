@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::database::{DISK_RESERVE_BYTES, Database, Error, SNAPSHOTS_BYTES, Sync, Writing};
 use super::journal::Journal;
-use super::writer::Job;
+use super::writer::WriterJob;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ impl Journal {
             tracing::warn!(pass.id = pass_id, %error, "the node before the pass could not be kept");
             error.is_damage().then(|| error.to_string())
         };
-        self.send(Job::Evidence(Box::new(work)), 1);
+        self.send(WriterJob::Evidence(Box::new(work)), 1);
     }
 
     /// Returns the snapshot file of the node before a pass, if there is one.

@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::ages::Ages;
-use super::database::{Database, Error, Limits, NAME, Sync, Writing, evidence_room};
-use super::lock::{Held, Lock, NoLock};
+use super::ages::ImageAges;
+use super::database::{Database, DatabaseLimits, Error, NAME, Sync, Writing, evidence_room};
+use super::lock::{Lock, LockHeld, NoLock};
 use super::passes::{self, History};
 use super::{files, hold};
 use crate::model::{FleetHold, PastFailure};
 
 /// The content found in the database.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct LoadedState {
     pub(super) history: History,
-    pub(super) ages: Ages,
+    pub(super) ages: ImageAges,
     pub(super) hold: Option<FleetHold>,
     /// `None`: there is no database, or it was open already.
     pub(super) evidence_bytes: Option<u64>,
@@ -27,16 +27,16 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) enum Unusable {
     /// Another crisweep holds the lock.
-    Held(Held),
+    Held(LockHeld),
     /// What failed.
     Failed(Error),
 }
 
 /// The state directory.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct StateDir {
     dir: PathBuf,
-    limits: Limits,
+    limits: DatabaseLimits,
     /// The runtime's socket, shown to the next process that finds the lock held.
     runtime: String,
     lock: Option<Lock>,
@@ -45,9 +45,9 @@ pub(super) struct Store {
     damage: Option<String>,
 }
 
-impl Store {
+impl StateDir {
     /// Returns a store; touches no file yet.
-    pub(super) fn new(dir: PathBuf, limits: Limits, runtime: String) -> Self {
+    pub(super) fn new(dir: PathBuf, limits: DatabaseLimits, runtime: String) -> Self {
         Self {
             dir,
             limits,
@@ -83,12 +83,12 @@ impl Store {
     }
 
     /// Says whether the holder of the lock works on another runtime.
-    pub(super) fn uses_another_runtime(&self, held: &Held) -> bool {
+    pub(super) fn uses_another_runtime(&self, held: &LockHeld) -> bool {
         held.holder.uses_another_runtime(&self.runtime)
     }
 
     /// Opens everything that is not open yet. May be called again after a failure.
-    pub(super) fn open(&mut self) -> Result<Found, Unusable> {
+    pub(super) fn open(&mut self) -> Result<LoadedState, Unusable> {
         let failed = |path: &Path, source: io::Error| {
             let path = path.to_owned();
             Unusable::Failed(Error::File { path, source })
@@ -102,7 +102,7 @@ impl Store {
             });
         }
         if self.database.is_some() {
-            return Ok(Found::default());
+            return Ok(LoadedState::default());
         }
         let opened = match self.damage.take() {
             None => self.open_database(),
@@ -115,11 +115,11 @@ impl Store {
         .map_err(Unusable::Failed)
     }
 
-    fn open_database(&mut self) -> Result<Found, Error> {
+    fn open_database(&mut self) -> Result<LoadedState, Error> {
         let database = Database::open(&self.dir, self.limits)?;
-        let found = Found {
+        let found = LoadedState {
             history: passes::history(database.connection())?,
-            ages: Ages::read(database.connection())?,
+            ages: ImageAges::read(database.connection())?,
             hold: hold::read(database.connection())?,
             evidence_bytes: Some(evidence_room(database.connection())?),
         };
@@ -129,10 +129,10 @@ impl Store {
 
     /// Sets a damaged file aside, and writes what of it could be read into a new one. If there is no space for both,
     /// the damaged one goes.
-    fn begin_anew(&mut self, damage: &Error) -> Result<Found, Error> {
+    fn begin_anew(&mut self, damage: &Error) -> Result<LoadedState, Error> {
         let path = self.dir.join(NAME);
         let found =
-            Database::peek(&self.dir).map_or_else(|_| Found::default(), |sql| salvage(&sql));
+            Database::peek(&self.dir).map_or_else(|_| LoadedState::default(), |sql| salvage(&sql));
         let at = |source| Error::File {
             path: path.clone(),
             source,
@@ -228,20 +228,20 @@ impl Store {
 }
 
 /// What can be read of a damaged database.
-fn salvage(sql: &Connection) -> Found {
-    Found {
+fn salvage(sql: &Connection) -> LoadedState {
+    LoadedState {
         history: passes::history(sql).unwrap_or_else(|_| History {
             failures: passes::failures(sql).unwrap_or_default(),
             ..History::default()
         }),
-        ages: Ages::read(sql).unwrap_or_default(),
+        ages: ImageAges::read(sql).unwrap_or_default(),
         hold: hold::read(sql).unwrap_or_default(),
         // It stays in the damaged file.
         evidence_bytes: Some(0),
     }
 }
 
-fn carry(writing: &Writing<'_>, found: &Found) -> rusqlite::Result<()> {
+fn carry(writing: &Writing<'_>, found: &LoadedState) -> rusqlite::Result<()> {
     // An unfinished pass ended with the process before.
     let before = Writing {
         process: writing.process - 1,
@@ -270,12 +270,12 @@ pub fn past_failures(dir: &Path) -> Result<Vec<PastFailure>, Error> {
 }
 
 /// Reads the image ages in the same way; none if they cannot be read: then every image is young.
-pub fn read_ages(dir: &Path) -> Ages {
-    let read = Database::peek(dir).and_then(|sql| Ok(Ages::read(&sql)?));
+pub fn read_ages(dir: &Path) -> ImageAges {
+    let read = Database::peek(dir).and_then(|sql| Ok(ImageAges::read(&sql)?));
     read.unwrap_or_else(|error| {
         if !error.is_missing() {
             tracing::warn!(%error, "the image ages could not be read; every image is young");
         }
-        Ages::default()
+        ImageAges::default()
     })
 }

@@ -15,16 +15,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 
-use super::database::{Limits, NAME, Sync, Writing};
-use super::passes::{self, Ended, History, Object};
-use super::store::{Found, Store};
+use super::database::{DatabaseLimits, NAME, Sync, Writing};
+use super::passes::{self, History, RemovalEnd, RemovalIntent};
+use super::store::{LoadedState, StateDir};
 use crate::gc::{Removal, Subject};
 use crate::model::{
     Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodRef, PodUid, PodsReport,
     RemovalOutcome, RemoveReason, Target, TargetReport,
 };
 
-const SMALL: Limits = Limits {
+const SMALL: DatabaseLimits = DatabaseLimits {
     evidence_bytes: 0,
     journal_bytes: 64 << 10,
 };
@@ -121,20 +121,20 @@ fn put(writing: &Writing<'_>, entry: Entry) -> rusqlite::Result<()> {
         Begun(pass) | Progress(pass) => passes::put_unfinished(writing, &pass),
         Entry::Ended(pass) => passes::put_ended(writing, &pass),
         Intended(number) => {
-            passes::put_intended(writing, "p-1", &[Object::new(1, &removal(number))])
+            passes::put_intended(writing, "p-1", &[RemovalIntent::new(1, &removal(number))])
         }
         Tried(target, number, outcome) => {
             let mut removal = removal(number);
             removal.subject.target = target;
-            let ended = Ended::new(&removal, outcome, Duration::from_millis(3));
+            let ended = RemovalEnd::new(&removal, outcome, Duration::from_millis(3));
             passes::put_outcome(writing, "p-1", &ended)
         }
     }
 }
 
 /// One process on a directory: opens, writes, dies.
-fn live_with(dir: &Path, limits: Limits, entries: &[Entry]) -> (Store, Found) {
-    let mut store = Store::new(dir.to_owned(), limits, "/run/cri.sock".to_owned());
+fn live_with(dir: &Path, limits: DatabaseLimits, entries: &[Entry]) -> (StateDir, LoadedState) {
+    let mut store = StateDir::new(dir.to_owned(), limits, "/run/cri.sock".to_owned());
     let found = store.open().unwrap();
     // Damage that it meets shows at the next write.
     while store.claim_some().is_ok_and(|is_done| !is_done) {}
@@ -145,7 +145,7 @@ fn live_with(dir: &Path, limits: Limits, entries: &[Entry]) -> (Store, Found) {
     (store, found)
 }
 
-fn live(dir: &Path, entries: &[Entry]) -> Found {
+fn live(dir: &Path, entries: &[Entry]) -> LoadedState {
     live_with(dir, SMALL, entries).1
 }
 
@@ -165,7 +165,7 @@ fn ids(passes: &[Pass]) -> Vec<&str> {
     passes.iter().map(|pass| pass.id.as_str()).collect()
 }
 
-fn query<T: rusqlite::types::FromSql>(store: &mut Store, sql: &str) -> T {
+fn query<T: rusqlite::types::FromSql>(store: &mut StateDir, sql: &str) -> T {
     store
         .read(|it| it.query_row(sql, [], |row| row.get(0)))
         .unwrap()
@@ -370,7 +370,7 @@ fn a_later_start_claims_nothing_more() {
     live(dir.path(), &[end(ended(2))]);
     assert_eq!(size(&file(dir.path())), before);
     // A larger journal has its room from the next start.
-    let larger = Limits {
+    let larger = DatabaseLimits {
         evidence_bytes: 0,
         journal_bytes: 1 << 20,
     };

@@ -11,10 +11,10 @@ use rusqlite::Connection;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::ages::Ages;
+use super::ages::ImageAges;
 use super::database::{Database, Error, Sync, Writing};
-use super::lock::Held;
-use super::store::{Found, Store, Unusable};
+use super::lock::LockHeld;
+use super::store::{LoadedState, StateDir, Unusable};
 
 /// What to write.
 type Write = Box<dyn FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send>;
@@ -22,10 +22,10 @@ type Write = Box<dyn FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send>;
 /// Its caller counts failures.
 pub(super) type Keep = Box<dyn FnOnce(Result<&mut Database, Error>) -> Option<String> + Send>;
 /// What to read: gets the error if the database cannot be read.
-type Read = Box<dyn FnOnce(Result<&Connection, Error>) -> rusqlite::Result<()> + Send>;
+type ReadJob = Box<dyn FnOnce(Result<&Connection, Error>) -> rusqlite::Result<()> + Send>;
 
 /// A job for the thread.
-pub(super) enum Job {
+pub(super) enum WriterJob {
     /// Write the records of a pass, and wait for the disk if `Sync` says so.
     Write {
         /// What.
@@ -35,23 +35,23 @@ pub(super) enum Job {
         /// Number of records, for the count of those that are lost.
         records: usize,
         /// What the write stands beside.
-        moment: Moment,
+        moment: PassPhase,
     },
     /// Write the pending image ages.
     Ages,
     /// Keep evidence.
     Evidence(Keep),
     /// Read.
-    Read(Read),
+    Read(ReadJob),
     /// Answer when all earlier jobs are done.
     Answer(oneshot::Sender<()>),
     /// Answer whether another crisweep holds the lock; take a lost lock again.
-    Lock(oneshot::Sender<Option<Held>>),
+    Lock(oneshot::Sender<Option<LockHeld>>),
 }
 
 /// A moment in the life of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moment {
+pub(super) enum PassPhase {
     /// It begins: a database that could not be opened before is opened.
     Begins,
     /// It runs.
@@ -65,8 +65,8 @@ const JOURNAL: &str = "journal";
 
 /// The state of the state directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StateStatus"))]
-pub struct Status {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StateStatus {
     /// The directory; `None`: nothing is stored, as configured.
     pub dir: Option<PathBuf>,
     /// Whether a second crisweep on this node would be refused.
@@ -79,19 +79,19 @@ pub struct Status {
 
 /// The health of writing, for the API and the log. Each change is logged once.
 #[derive(Debug)]
-pub(super) struct Health {
+pub(super) struct WriterHealth {
     /// Failed and dropped writes.
     failures: Counter,
-    status: Mutex<Status>,
+    status: Mutex<StateStatus>,
     /// Image ages that wait to be written: only the newest, so that a hung disk does not accumulate them.
-    ages: Mutex<Option<Ages>>,
+    ages: Mutex<Option<ImageAges>>,
 }
 
-impl Health {
+impl WriterHealth {
     pub(super) fn new(failures: Counter, dir: PathBuf) -> Self {
-        let status = Status {
+        let status = StateStatus {
             dir: Some(dir),
-            ..Status::default()
+            ..StateStatus::default()
         };
         Self {
             failures,
@@ -101,16 +101,16 @@ impl Health {
     }
 
     /// Stores image ages to be written, in place of pending ones; says whether none were pending.
-    pub(super) fn leave_ages(&self, ages: Ages) -> bool {
+    pub(super) fn leave_ages(&self, ages: ImageAges) -> bool {
         self.ages.lock().replace(ages).is_none()
     }
 
     /// Takes the pending image ages.
-    pub(super) fn take_ages(&self) -> Option<Ages> {
+    pub(super) fn take_ages(&self) -> Option<ImageAges> {
         self.ages.lock().take()
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self) -> StateStatus {
         self.lock().clone()
     }
 
@@ -133,22 +133,22 @@ impl Health {
         }
     }
 
-    fn noted(&self, store: &Store) {
+    fn noted(&self, store: &StateDir) {
         let mut status = self.lock();
         (status.locked, status.journal) = (store.is_locked(), store.is_open());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Status> {
+    fn lock(&self) -> MutexGuard<'_, StateStatus> {
         self.status.lock()
     }
 }
 
 /// Opens the directory, sends the result, and works until every sender is gone.
 pub(super) fn run(
-    mut store: Store,
-    jobs: &Receiver<Job>,
-    health: &Arc<Health>,
-    opened: oneshot::Sender<Result<Found, Held>>,
+    mut store: StateDir,
+    jobs: &Receiver<WriterJob>,
+    health: &Arc<WriterHealth>,
+    opened: oneshot::Sender<Result<LoadedState, LockHeld>>,
 ) {
     let found = open(&mut store, health);
     let held = found.is_err();
@@ -177,42 +177,42 @@ pub(super) fn run(
         };
         let was_open = store.is_open();
         match job {
-            Job::Write {
+            WriterJob::Write {
                 write,
                 sync,
                 records,
                 moment,
             } => {
-                if moment == Moment::Begins && !store.is_open() {
+                if moment == PassPhase::Begins && !store.is_open() {
                     reopen(&mut store, health);
                 }
                 let written = store.write(sync, write);
                 settle(&store, health, written, records);
-                if moment == Moment::Over {
+                if moment == PassPhase::Over {
                     // The claim meets the same error, and deals with it.
                     claims |= store.is_short().unwrap_or(true);
                 }
             }
-            Job::Ages => {
+            WriterJob::Ages => {
                 if let Some(ages) = health.take_ages() {
                     let written = store.write(Sync::Now, |writing| ages.write(writing.sql));
                     settle(&store, health, written, 1);
                 }
             }
-            Job::Evidence(keep) => {
+            WriterJob::Evidence(keep) => {
                 store.keep(keep);
                 health.noted(&store);
             }
-            Job::Read(read) => answer(&mut store, health, read),
-            Job::Answer(to) => drop(to.send(())),
-            Job::Lock(to) => drop(to.send(lock(&mut store, health))),
+            WriterJob::Read(read) => answer(&mut store, health, read),
+            WriterJob::Answer(to) => drop(to.send(())),
+            WriterJob::Lock(to) => drop(to.send(lock(&mut store, health))),
         }
         claims |= !was_open && store.is_open();
     }
 }
 
 /// Claims a part of the room; says whether it is done with it.
-fn claim_some(store: &mut Store, health: &Health) -> bool {
+fn claim_some(store: &mut StateDir, health: &WriterHealth) -> bool {
     store.claim_some().unwrap_or_else(|error| {
         tracing::warn!(%error, "the room for the state could not be claimed");
         if !store.is_open() {
@@ -222,7 +222,7 @@ fn claim_some(store: &mut Store, health: &Health) -> bool {
     })
 }
 
-fn open(store: &mut Store, health: &Health) -> Result<Found, Held> {
+fn open(store: &mut StateDir, health: &WriterHealth) -> Result<LoadedState, LockHeld> {
     let result = store.open();
     health.noted(store);
     match result {
@@ -234,19 +234,19 @@ fn open(store: &mut Store, health: &Health) -> Result<Found, Held> {
                 error.push_str("; a second crisweep on this node is not prevented either");
             }
             health.failed(1, &error);
-            Ok(Found::default())
+            Ok(LoadedState::default())
         }
     }
 }
 
 /// Tries again: the last pass may have freed space.
-fn reopen(store: &mut Store, health: &Health) {
+fn reopen(store: &mut StateDir, health: &WriterHealth) {
     if let Err(held) = open(store, health) {
         health.failed(1, &held.to_string());
     }
 }
 
-fn settle(store: &Store, health: &Health, written: Result<(), Error>, records: usize) {
+fn settle(store: &StateDir, health: &WriterHealth, written: Result<(), Error>, records: usize) {
     match written {
         Ok(()) => health.worked(),
         // The reason is known.
@@ -262,7 +262,7 @@ fn settle(store: &Store, health: &Health, written: Result<(), Error>, records: u
     }
 }
 
-fn answer(store: &mut Store, health: &Health, read: Read) {
+fn answer(store: &mut StateDir, health: &WriterHealth, read: ReadJob) {
     if !store.is_open() {
         // Its caller shows the error.
         drop(read(Err(Error::Closed)));
@@ -276,7 +276,7 @@ fn answer(store: &mut Store, health: &Health, read: Read) {
 
 /// Takes the lock if it is not held, and opens the database anew if its file was removed. If that fails for a reason
 /// other than another holder, passes go on without lock and state, as after a start without a usable directory.
-fn lock(store: &mut Store, health: &Health) -> Option<Held> {
+fn lock(store: &mut StateDir, health: &WriterHealth) -> Option<LockHeld> {
     let was_open = store.is_open();
     if store.release_if_lost() || (was_open && !store.is_open()) {
         health.failed(1, "the state directory was emptied or replaced");

@@ -55,18 +55,18 @@ fn descriptor() -> Box<dyn Write + Send> {
 /// Sends lines to the writer thread. Cloning shares.
 #[derive(Clone, Debug)]
 pub(super) struct LineWriter {
-    jobs: Sender<Job>,
-    state: Arc<State>,
+    jobs: Sender<StderrJob>,
+    state: Arc<StderrState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StderrState {
     waiting_bytes: AtomicUsize,
     dropped: AtomicU64,
 }
 
 #[derive(Debug)]
-enum Job {
+enum StderrJob {
     Line(Vec<u8>),
     /// Answer when all earlier lines are written.
     Flush(Sender<()>),
@@ -75,7 +75,7 @@ enum Job {
 impl LineWriter {
     fn start(output: Box<dyn Write + Send>) -> Self {
         let (jobs, receiver) = channel();
-        let state = Arc::<State>::default();
+        let state = Arc::<StderrState>::default();
         let thread = std::thread::Builder::new().name("log".to_owned());
         let of_thread = Arc::clone(&state);
         // Without the thread each line counts as dropped.
@@ -86,7 +86,7 @@ impl LineWriter {
     fn put(&self, line: Vec<u8>) {
         let bytes = line.len();
         let before = self.state.waiting_bytes.fetch_add(bytes, Ordering::AcqRel);
-        if before > WAITING_MAX_BYTES || self.jobs.send(Job::Line(line)).is_err() {
+        if before > WAITING_MAX_BYTES || self.jobs.send(StderrJob::Line(line)).is_err() {
             self.state.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
             self.state.dropped.fetch_add(1, Ordering::AcqRel);
         }
@@ -94,7 +94,7 @@ impl LineWriter {
 
     fn flush(&self, at_most: Duration) {
         let (to, done) = channel();
-        if self.jobs.send(Job::Flush(to)).is_ok() {
+        if self.jobs.send(StderrJob::Flush(to)).is_ok() {
             // Late or never: nothing more can be done for these lines.
             let _is_late = done.recv_timeout(at_most).is_err();
         }
@@ -102,11 +102,11 @@ impl LineWriter {
 }
 
 /// Writes until no [`LineWriter`] is left.
-fn write_all(jobs: &Receiver<Job>, mut output: impl Write, state: &State) {
+fn write_all(jobs: &Receiver<StderrJob>, mut output: impl Write, state: &StderrState) {
     let mut reported = 0;
     for job in jobs {
         match job {
-            Job::Line(line) => {
+            StderrJob::Line(line) => {
                 let written = output.write_all(&line);
                 let before = state.waiting_bytes.fetch_sub(line.len(), Ordering::AcqRel);
                 if written.is_err() {
@@ -116,12 +116,12 @@ fn write_all(jobs: &Receiver<Job>, mut output: impl Write, state: &State) {
                     report_dropped(&mut reported, state);
                 }
             }
-            Job::Flush(done) => drop(done.send(())),
+            StderrJob::Flush(done) => drop(done.send(())),
         }
     }
 }
 
-fn report_dropped(reported: &mut u64, state: &State) {
+fn report_dropped(reported: &mut u64, state: &StderrState) {
     let dropped = state.dropped.load(Ordering::Acquire);
     let lines = dropped.saturating_sub(*reported);
     *reported = dropped;

@@ -21,7 +21,7 @@ use crate::config::Brakes;
 use crate::fleet::Standing;
 use crate::gc::PassOptions;
 use crate::model::{AlertInfo, AlertResult, Caller, Cause, Target};
-pub use ready::Wait;
+pub use ready::WaitReason;
 use seen::{AlertKey, AlertReply, SeenAlerts};
 
 /// The most passes that can wait.

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::Deserialize;
 
 use super::{Admission, Trigger};
-use crate::config::Route;
+use crate::config::AlertRoute;
 use crate::gc::PassOptions;
 use crate::metrics::Metrics;
 use crate::model::{AlertInfo, AlertResult, Cause, Targets};
@@ -41,7 +41,7 @@ pub const HOLD: &str = "hold";
 /// # Errors
 /// The answer to an alert that asks for nothing.
 pub fn judge(
-    routes: &[Route],
+    routes: &[AlertRoute],
     node: &str,
     cause: Cause,
     alert: &Alert,
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn routes_replace_the_label_and_the_first_match_counts() {
-        let route = |name: &str, target| Route {
+        let route = |name: &str, target| AlertRoute {
             matches: [("alertname".to_owned(), name.to_owned())].into(),
             targets: [target].into(),
         };

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 
 use super::{Worker, clock};
 use crate::model::{Outcome, Pass, PassState};
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 use crate::pass::{JOURNAL_PATIENCE, PassEnd};
 
 impl Worker {
     /// Ends the pass that ran.
-    pub(super) async fn finished(&self, record: &Record, end: PassEnd) {
+    pub(super) async fn finished(&self, record: &PassRecord, end: PassEnd) {
         let outcome = end.outcome;
         self.free(record, &end);
         let now = clock();
@@ -23,7 +23,7 @@ impl Worker {
     }
 
     /// Lets the next pass begin, and queues the follow-up of the ended one.
-    fn free(&self, record: &Record, end: &PassEnd) {
+    fn free(&self, record: &PassRecord, end: &PassEnd) {
         let now = self.inner.began.elapsed();
         let mut guard = self.state();
         let state = &mut *guard;
@@ -38,7 +38,7 @@ impl Worker {
 
     /// Ends a pass that never began. `line`: how many log lines were dropped before this one; `None`: neither
     /// log line nor journal entry is written.
-    pub(super) fn end(&self, record: &Record, why: &str, line: Option<u64>) {
+    pub(super) fn end(&self, record: &PassRecord, why: &str, line: Option<u64>) {
         let (outcome, now) = (Outcome::Aborted, clock());
         record.error(why.to_owned());
         let pass = self.close(record, outcome, now);
@@ -49,7 +49,7 @@ impl Worker {
     }
 
     /// Publishes the end of a pass.
-    fn close(&self, record: &Record, outcome: Outcome, now: Timestamp) -> Pass {
+    fn close(&self, record: &PassRecord, outcome: Outcome, now: Timestamp) -> Pass {
         // Write lines before the end, so that a follower who sees the end has all lines.
         record.line(summary(&ended(record.pass(), outcome, now)));
         record.update(|pass| *pass = ended(pass.clone(), outcome, now));

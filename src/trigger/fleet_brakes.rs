@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use super::{Admission, QueuedPass, Worker};
 use crate::fleet::Standing;
 use crate::model::{AlertInfo, AlertResult};
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 
 impl Worker {
     /// Takes an alert that fires and holds automatic passes.
@@ -26,7 +26,7 @@ impl Worker {
     }
 
     /// Ends a running pass that no person asked for, as soon as a brake of the fleet holds it.
-    pub(super) async fn hold_back(&self, queued: &QueuedPass, record: &Record) -> Infallible {
+    pub(super) async fn hold_back(&self, queued: &QueuedPass, record: &PassRecord) -> Infallible {
         let mut fleet = self.inner.fleet.changes();
         let (bound, budgeted) = (queued.bound(), &queued.budgeted);
         let ends = |standing: &Standing| standing.ends(&bound, budgeted).is_some();

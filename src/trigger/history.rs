@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::clock;
 use crate::model::Pass;
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 
 /// Passes in the history, waiting and running ones included.
 const HISTORY_MAX: usize = 100;
@@ -16,7 +16,7 @@ const NEVER_BEGUN_MAX: usize = 20;
 /// The history, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct PassHistory {
-    records: VecDeque<Arc<Record>>,
+    records: VecDeque<Arc<PassRecord>>,
     /// Number of passes ever added.
     counter: u64,
 }
@@ -31,12 +31,12 @@ impl PassHistory {
         free.next().unwrap_or_default()
     }
 
-    pub(super) fn find(&self, id: &str) -> Option<Arc<Record>> {
+    pub(super) fn find(&self, id: &str) -> Option<Arc<PassRecord>> {
         let record = self.records.iter().find(|record| record.id() == id);
         record.cloned()
     }
 
-    pub(super) fn remember(&mut self, record: Arc<Record>) {
+    pub(super) fn remember(&mut self, record: Arc<PassRecord>) {
         while self.records.len() >= HISTORY_MAX {
             let least = self.least_wanted();
             self.records.remove(least);
@@ -77,9 +77,9 @@ mod tests {
     use super::*;
     use crate::model::{Cause, Outcome, PassState};
 
-    fn record(id: String, started: bool, state: PassState) -> Arc<Record> {
+    fn record(id: String, started: bool, state: PassState) -> Arc<PassRecord> {
         let time = jiff::Timestamp::UNIX_EPOCH;
-        Arc::new(Record::new(Pass {
+        Arc::new(PassRecord::new(Pass {
             state,
             outcome: Some(Outcome::Aborted),
             started_at: started.then_some(time),

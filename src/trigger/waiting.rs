@@ -7,8 +7,8 @@ use jiff::Timestamp;
 
 use super::{Worker, WorkerState, clock};
 use crate::model::{Pass, Target, TargetReport};
-use crate::pass::record::Record;
-use crate::trigger::admission::{QueuedPass, Wait};
+use crate::pass::record::PassRecord;
+use crate::trigger::admission::{QueuedPass, WaitReason};
 
 /// A smaller change of `not_before` comes from clock conversion, not from a new decision.
 const SAME: Duration = Duration::from_secs(1);
@@ -54,14 +54,18 @@ impl Worker {
 
 /// The reason that a waiting pass told last, and how many it told.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ToldReasons {
     kind: Option<&'static str>,
     lines: u32,
 }
 
-pub(super) fn tell(told: &mut BTreeMap<String, Told>, record: &Record, wait: Option<&Wait>) {
+pub(super) fn tell(
+    told: &mut BTreeMap<String, ToldReasons>,
+    record: &PassRecord,
+    wait: Option<&WaitReason>,
+) {
     let told = told.entry(record.id().to_owned()).or_default();
-    let kind = wait.map(Wait::kind);
+    let kind = wait.map(WaitReason::kind);
     if told.kind == kind {
         return;
     }
@@ -72,21 +76,21 @@ pub(super) fn tell(told: &mut BTreeMap<String, Told>, record: &Record, wait: Opt
     }
 }
 
-fn text(wait: &Wait, not_before: Option<Timestamp>) -> String {
+fn text(wait: &WaitReason, not_before: Option<Timestamp>) -> String {
     match wait {
-        Wait::Stopped(_, why) => why.clone(),
-        Wait::Slot => "it waits for a slot among all nodes (fleet.budget)".to_owned(),
-        Wait::Until(_, setting) => match not_before {
+        WaitReason::Stopped(_, why) => why.clone(),
+        WaitReason::Slot => "it waits for a slot among all nodes (fleet.budget)".to_owned(),
+        WaitReason::Until(_, setting) => match not_before {
             Some(at) => format!("it waits until {at} ({setting})"),
             None => format!("it waits ({setting})"),
         },
     }
 }
 
-pub(super) fn until(wait: Option<&Wait>, now: Duration) -> Option<Timestamp> {
+pub(super) fn until(wait: Option<&WaitReason>, now: Duration) -> Option<Timestamp> {
     match wait? {
-        Wait::Until(at, _) => wall(*at, now),
-        Wait::Stopped(..) | Wait::Slot => None,
+        WaitReason::Until(at, _) => wall(*at, now),
+        WaitReason::Stopped(..) | WaitReason::Slot => None,
     }
 }
 

@@ -10,7 +10,7 @@ use crisweep::events::Events;
 use crisweep::gc::PassOptions;
 use crisweep::metrics::Metrics;
 use crisweep::model::{Cause, Outcome, Pass, PassState, Target};
-use crisweep::pass::record::Record;
+use crisweep::pass::record::PassRecord;
 use crisweep::pass::{DiskThreads, Runner};
 use crisweep::pods::SourceName;
 use crisweep::runtime;
@@ -61,9 +61,9 @@ fn config() -> Config {
 }
 
 #[expect(clippy::disallowed_methods, reason = "passes carry the clock's time")]
-fn record() -> Record {
+fn record() -> PassRecord {
     let now = jiff::Timestamp::now();
-    Record::new(Pass {
+    PassRecord::new(Pass {
         state: PassState::Running,
         ..Pass::queued("1".into(), Cause::Manual.into(), Target::ALL, now)
     })

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crisweep::outgoing::{
-    Answer, Authorization, BasicAuth, Error, HttpClient, HttpClientConfig, TlsConfig, TlsVersion,
+    Authorization, BasicAuth, Error, HttpClient, HttpClientConfig, HttpResponse, TlsConfig,
+    TlsVersion,
 };
 use crisweep::system::blocking::BlockingPool;
 use crisweep::telemetry::chain;
@@ -56,7 +57,7 @@ impl Peer {
     }
 }
 
-async fn get(client: &HttpClient) -> Result<Answer, Error> {
+async fn get(client: &HttpClient) -> Result<HttpResponse, Error> {
     let answer = client.get(client.url("/x?y=z")?);
     tokio::time::timeout(Duration::from_secs(20), answer)
         .await

@@ -1,9 +1,10 @@
 //! Checks the sources against the map in `src/lib.rs`: who may import whom, what stays pure, how long a file
-//! may be.
+//! may be. And against a rule of names: each type has its own.
 
 mod finder;
 mod paths;
 mod source;
+mod types;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,6 +12,7 @@ use std::path::Path;
 use finder::{Use, circles, uses};
 use paths::{Named, paths};
 use source::{Source, sources, without_tests};
+use types::types;
 
 /// What pure modules must not name.
 const IMPURE: &[&str] = &[
@@ -44,6 +46,9 @@ const IMPURE: &[&str] = &[
 const NOWHERE: &[&str] = &["todo!", "unimplemented!", "dbg!", "prost::encoding"];
 
 const LINES_MAX: usize = 400;
+
+/// The type names that each module may declare: they are used with it, as in `runtime::Error`.
+const OF_EACH_MODULE: &[&str] = &["Error", "Config"];
 
 /// A row of the map in `src/lib.rs`.
 struct Row {
@@ -145,6 +150,22 @@ fn files_are_short_and_finished() {
 }
 
 #[test]
+fn a_type_name_means_one_thing() {
+    let mut files: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources().into_values() {
+        for name in types(source.code) {
+            files.entry(name).or_default().insert(source.path.clone());
+        }
+    }
+    let repeated: Vec<String> = files
+        .into_iter()
+        .filter(|(name, files)| files.len() > 1 && !OF_EACH_MODULE.contains(&name.as_str()))
+        .map(|(name, files)| format!("{name}: {files:?}"))
+        .collect();
+    assert!(repeated.is_empty(), "{}", repeated.join("\n"));
+}
+
+#[test]
 fn the_map_has_every_module_and_no_other() {
     let declared: BTreeSet<String> = sources()
         .into_keys()
@@ -218,6 +239,16 @@ fn the_reader_sees_all_but_tests() {
     );
     let says = |words| named.iter().any(|named| named.says(words));
     assert!(says("tokio") && says("tokio::select!") && !says("async") && !says("count"));
+}
+
+#[test]
+fn the_reader_sees_all_types_but_associated_ones() {
+    let code = "pub(crate) struct A<'a>(&'a str); enum B { C(D) } type E = u8;\n\
+                      trait F: G { type H; fn f() { struct I; } } impl F for A<'_> { type H = u8; }\n\
+                      fn f() -> impl J { type K = u8; } fn g(x: impl J) { type L = u8; }\n\
+                      settings! { pub struct M { a: u8 = 1 } } macro_rules! m { ($n:ident) => { struct $n; } }";
+    let found = types(code.parse().unwrap());
+    assert_eq!(found, ["A", "B", "E", "F", "I", "K", "L", "M"]);
 }
 
 #[test]

@@ -38,31 +38,31 @@ pub(super) enum Asker {
 pub(super) struct TooMany;
 
 /// Answers of one kind.
-pub(super) struct Memory<T>(Mutex<State<T>>);
+pub(super) struct AnswerCache<T>(Mutex<CacheState<T>>);
 
-struct State<T> {
-    kept: BTreeMap<Digest, Kept<T>>,
+struct CacheState<T> {
+    kept: BTreeMap<Digest, CachedAnswer<T>>,
     /// Weak: a question is dropped when its last asker leaves.
     flights: BTreeMap<Digest, (Asker, WeakShared<BoxFuture<'static, T>>)>,
 }
 
 /// An answer.
-struct Kept<T> {
+struct CachedAnswer<T> {
     answer: T,
     until: Instant,
     asker: Asker,
 }
 
-impl<T> Default for Memory<T> {
+impl<T> Default for AnswerCache<T> {
     fn default() -> Self {
-        Self(Mutex::new(State {
+        Self(Mutex::new(CacheState {
             kept: BTreeMap::new(),
             flights: BTreeMap::new(),
         }))
     }
 }
 
-impl<T: Clone + Send + Sync + 'static> Memory<T> {
+impl<T: Clone + Send + Sync + 'static> AnswerCache<T> {
     /// Returns the remembered answer, else that of the question under way, else asks. `asking` returns the answer
     /// and how long it holds.
     pub(super) async fn get(
@@ -100,7 +100,7 @@ impl<T: Clone + Send + Sync + 'static> Memory<T> {
     }
 }
 
-impl<T: Clone> State<T> {
+impl<T: Clone> CacheState<T> {
     fn kept(&self, key: &Digest) -> Option<T> {
         let kept = self.kept.get(key)?;
         (Instant::now() < kept.until).then(|| kept.answer.clone())
@@ -121,15 +121,15 @@ impl<T: Clone> State<T> {
         };
         let now = Instant::now();
         self.kept.retain(|_, kept| now < kept.until);
-        let kept = Kept {
+        let kept = CachedAnswer {
             answer: answer.clone(),
             until: now + holds_for,
             asker: asker.clone(),
         };
         self.kept.insert(key, kept);
         // Refusals hold for a shorter time, so guesses displace each other first.
-        let until = |kept: &Kept<T>| kept.until;
-        let is_own = |kept: &Kept<T>| kept.asker == *asker;
+        let until = |kept: &CachedAnswer<T>| kept.until;
+        let is_own = |kept: &CachedAnswer<T>| kept.asker == *asker;
         make_room(&mut self.kept, KEPT_EACH_MAX, is_own, until);
         make_room(&mut self.kept, KEPT_MAX, |_any| true, until);
     }
@@ -172,7 +172,7 @@ mod tests {
     /// A memory, and how often it asked.
     #[derive(Default)]
     struct Counted {
-        memory: Arc<Memory<usize>>,
+        memory: Arc<AnswerCache<usize>>,
         asked: Arc<AtomicUsize>,
     }
 

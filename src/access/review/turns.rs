@@ -49,7 +49,7 @@ pub(super) struct Turns {
     unknown: Semaphore,
     known: Semaphore,
     /// Tokens that were authenticated.
-    tokens: Mutex<BTreeMap<Digest, Known>>,
+    tokens: Mutex<BTreeMap<Digest, KnownToken>>,
     /// When the log said last that a bucket is empty.
     said: Mutex<Option<Instant>>,
 }
@@ -61,7 +61,7 @@ struct Buckets {
 }
 
 /// A token that was authenticated.
-struct Known {
+struct KnownToken {
     account: Arc<str>,
     /// When last.
     at: Instant,
@@ -119,12 +119,12 @@ impl Turns {
     /// so longest ago makes room.
     pub(super) fn authenticated(&self, token: Digest, account: &Arc<str>) {
         let mut tokens = self.tokens.lock();
-        let known = Known {
+        let known = KnownToken {
             account: Arc::clone(account),
             at: Instant::now(),
         };
         tokens.insert(token, known);
-        let is_own = |known: &Known| known.account == *account;
+        let is_own = |known: &KnownToken| known.account == *account;
         make_room(&mut tokens, KNOWN_EACH_MAX, is_own, |known| known.at);
         make_room(&mut tokens, KNOWN_MAX, |_any| true, |known| known.at);
     }

@@ -110,13 +110,13 @@ pub(super) fn request<S: Wire>(spec: &S) -> Vec<u8> {
 /// Reads the status of a reviewed review. An error would repeat values, so there is none.
 pub(super) fn status<S: Wire>(bytes: &[u8]) -> Option<S::Status> {
     #[derive(Deserialize)]
-    struct Answered<T> {
+    struct ReviewResponse<T> {
         #[serde(rename = "apiVersion")]
         version: String,
         kind: String,
         status: T,
     }
-    let answered: Answered<S::Status> = serde_json::from_slice(bytes).ok()?;
+    let answered: ReviewResponse<S::Status> = serde_json::from_slice(bytes).ok()?;
     let is_review = answered.kind == S::KIND && answered.version == S::VERSION;
     is_review.then_some(answered.status)
 }

@@ -12,13 +12,13 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use super::identity::PeerIdentity;
 use super::{authorities, refuse_pem};
-use crate::access::web_config::{ClientAuth, Refusal, TrustedClients};
+use crate::access::web_config::{ClientAuth, KeyRefusal, TrustedClients};
 
 /// Returns the verifier; `None` if no certificate is asked for.
 pub(super) fn build(
     client_auth: &ClientAuth,
     provider: &Arc<CryptoProvider>,
-) -> Result<Option<Arc<dyn ClientCertVerifier>>, Refusal> {
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, KeyRefusal> {
     let unverified = |is_mandatory| {
         let provider = Arc::clone(provider);
         Arc::new(Unverified {
@@ -39,7 +39,7 @@ fn verified(
     trusted: &TrustedClients,
     is_mandatory: bool,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, Refusal> {
+) -> Result<Arc<dyn ClientCertVerifier>, KeyRefusal> {
     let roots = Arc::new(authorities(&trusted.ca)?);
     let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
     let builder = if is_mandatory {

@@ -13,7 +13,7 @@ use crate::access::web_config::WebConfig;
 
 const PLAIN: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
 
-fn load(dir: &TestDir, more: &str) -> Result<Tls, Refusal> {
+fn load(dir: &TestDir, more: &str) -> Result<Tls, KeyRefusal> {
     dir.write("web.yml", &format!("{PLAIN}{more}"));
     let web = WebConfig::load(&dir.web()).unwrap();
     Tls::load(&web.tls.unwrap(), HttpVersions::Http1And2)

@@ -7,7 +7,7 @@ use axum::http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 
 use super::tls_keys::TlsKeys;
-use super::{Refusal, WebConfig};
+use super::{KeyRefusal, WebConfig};
 use crate::access::passwords::{BasicAuthUsers, BcryptHash};
 use crate::access::rate_limit::RateLimit;
 use crate::access::yaml::YamlValue;
@@ -46,11 +46,11 @@ const HEADERS: &[(&str, &[&str])] = &[
 ];
 
 /// Checks all sections; relative paths in them are below `dir`.
-pub(super) fn read(tree: YamlValue, dir: &Path) -> Result<WebConfig, Refusal> {
+pub(super) fn read(tree: YamlValue, dir: &Path) -> Result<WebConfig, KeyRefusal> {
     let sections: Sections = serde_path_to_error::deserialize(tree).map_err(|error| {
         let path = error.path().to_string();
         let key = if path == "." { String::new() } else { path };
-        Refusal::new(key, error.into_inner().to_string())
+        KeyRefusal::new(key, error.into_inner().to_string())
     })?;
     let tls = sections.tls_server_config.map(|keys| keys.check(dir));
     let http = sections.http_server_config.unwrap_or_default();
@@ -64,11 +64,13 @@ pub(super) fn read(tree: YamlValue, dir: &Path) -> Result<WebConfig, Refusal> {
     })
 }
 
-fn headers(written: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderValue)>, Refusal> {
+fn headers(
+    written: BTreeMap<String, String>,
+) -> Result<Vec<(HeaderName, HeaderValue)>, KeyRefusal> {
     let mut headers = Vec::new();
     for (name, value) in written {
         let key = format!("http_server_config.headers.{name}");
-        let refuse = |why: String| Err(Refusal::new(key, why));
+        let refuse = |why: String| Err(KeyRefusal::new(key, why));
         let Some((_, allowed)) = HEADERS.iter().find(|(known, _)| *known == name) else {
             let known: Vec<&str> = HEADERS.iter().map(|(known, _)| *known).collect();
             return refuse(format!("only {} may be set", known.join(", ")));
@@ -89,23 +91,23 @@ fn headers(written: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderV
     Ok(headers)
 }
 
-fn users(written: BTreeMap<String, String>) -> Result<BasicAuthUsers, Refusal> {
+fn users(written: BTreeMap<String, String>) -> Result<BasicAuthUsers, KeyRefusal> {
     let mut users = BTreeMap::new();
     for (name, hash) in written {
         let key = format!("basic_auth_users.{name}");
         if name.contains(':') {
             let why = "a user name with a colon cannot be sent with basic authentication";
-            return Err(Refusal::new(key, why));
+            return Err(KeyRefusal::new(key, why));
         }
-        let hash = BcryptHash::parse(&hash).map_err(|why| Refusal::new(key, why))?;
+        let hash = BcryptHash::parse(&hash).map_err(|why| KeyRefusal::new(key, why))?;
         users.insert(name, hash);
     }
     Ok(BasicAuthUsers::new(users))
 }
 
 impl RateLimitKeys {
-    fn check(self) -> Result<Option<RateLimit>, Refusal> {
-        let refuse = |key: &str, why: &str| Err(Refusal::new(format!("rate_limit.{key}"), why));
+    fn check(self) -> Result<Option<RateLimit>, KeyRefusal> {
+        let refuse = |key: &str, why: &str| Err(KeyRefusal::new(format!("rate_limit.{key}"), why));
         let burst = self.burst.as_deref().unwrap_or("0").parse();
         let Ok(burst) = burst else {
             return refuse("burst", "must be a whole number of zero or more");

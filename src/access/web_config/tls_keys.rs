@@ -9,7 +9,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 use serde::Deserialize;
 
-use super::{ClientAuth, Pem, Refusal, TlsServerConfig, TrustedClients};
+use super::{ClientAuth, KeyRefusal, Pem, TlsServerConfig, TrustedClients};
 
 #[derive(Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
@@ -37,7 +37,7 @@ type Curve = (&'static str, &'static dyn SupportedKxGroup);
 
 impl TlsKeys {
     /// Checks the section; `None` if it is empty. Relative paths are below `dir`.
-    pub(super) fn check(self, dir: &Path) -> Result<Option<TlsServerConfig>, Refusal> {
+    pub(super) fn check(self, dir: &Path) -> Result<Option<TlsServerConfig>, KeyRefusal> {
         if self == Self::default() {
             return Ok(None);
         }
@@ -65,8 +65,8 @@ impl TlsKeys {
     }
 }
 
-fn refuse(key: &str, why: impl Into<String>) -> Refusal {
-    Refusal::new(format!("tls_server_config.{key}"), why)
+fn refuse(key: &str, why: impl Into<String>) -> KeyRefusal {
+    KeyRefusal::new(format!("tls_server_config.{key}"), why)
 }
 
 fn pem(
@@ -74,7 +74,7 @@ fn pem(
     key: &str,
     inline: Option<String>,
     file: Option<String>,
-) -> Result<Option<Pem>, Refusal> {
+) -> Result<Option<Pem>, KeyRefusal> {
     let inline = inline.filter(|text| !text.is_empty());
     let file = file.filter(|path| !path.is_empty());
     match (inline, file) {
@@ -89,7 +89,7 @@ fn check_client_auth(
     kind: &str,
     ca: Option<Pem>,
     allowed_sans: Option<Vec<String>>,
-) -> Result<ClientAuth, Refusal> {
+) -> Result<ClientAuth, KeyRefusal> {
     let verified: Option<fn(TrustedClients) -> ClientAuth> = match kind {
         "VerifyClientCertIfGiven" => Some(ClientAuth::VerifyClientCertIfGiven),
         "RequireAndVerifyClientCert" => Some(ClientAuth::RequireAndVerifyClientCert),
@@ -124,7 +124,7 @@ fn check_client_auth(
     Ok(unverified)
 }
 
-fn check_sans(sans: Vec<String>) -> Result<BTreeSet<String>, Refusal> {
+fn check_sans(sans: Vec<String>) -> Result<BTreeSet<String>, KeyRefusal> {
     if sans.is_empty() || sans.iter().any(String::is_empty) {
         let why = "an empty list, and an empty name, would accept no client";
         return Err(refuse("client_allowed_sans", why));
@@ -135,7 +135,7 @@ fn check_sans(sans: Vec<String>) -> Result<BTreeSet<String>, Refusal> {
 fn versions(
     min: Option<String>,
     max: Option<String>,
-) -> Result<Vec<&'static SupportedProtocolVersion>, Refusal> {
+) -> Result<Vec<&'static SupportedProtocolVersion>, KeyRefusal> {
     let place = |key: &str, written: Option<String>, default: usize| {
         let Some(written) = written else {
             return Ok(default);
@@ -161,7 +161,7 @@ fn versions(
 }
 
 /// Returns the named cipher suites, and all of TLS 1.3: as in Go, those cannot be chosen.
-fn cipher_suites(written: &[String]) -> Result<Vec<SupportedCipherSuite>, Refusal> {
+fn cipher_suites(written: &[String]) -> Result<Vec<SupportedCipherSuite>, KeyRefusal> {
     let is_old = |suite: &SupportedCipherSuite| suite.version() == &TLS12;
     let (old, new): (Vec<_>, Vec<_>) = ALL_CIPHER_SUITES.iter().partition(|suite| is_old(suite));
     if written.is_empty() {
@@ -193,7 +193,7 @@ fn go_name(suite: &SupportedCipherSuite) -> String {
     name.replacen("TLS13_", "TLS_", 1)
 }
 
-fn curves(written: &[String]) -> Result<Vec<&'static dyn SupportedKxGroup>, Refusal> {
+fn curves(written: &[String]) -> Result<Vec<&'static dyn SupportedKxGroup>, KeyRefusal> {
     let known: [Curve; 3] = [
         ("X25519", kx_group::X25519),
         ("CurveP256", kx_group::SECP256R1),

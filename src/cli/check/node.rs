@@ -6,10 +6,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::app;
 use crate::config::Config;
-use crate::health::{Facts, Runtime};
+use crate::health::{HealthFacts, RuntimeHealth};
 use crate::model::{ContainerState, PodSandboxState};
 use crate::runtime::{Error, Listed};
-use crate::snapshot::{Part, Weights, measure_filesystems};
+use crate::snapshot::{LookResult, Weights, measure_filesystems};
 
 /// Returns what the runtime says within the time.
 ///
@@ -19,7 +19,7 @@ pub(super) async fn facts(
     mut config: Config,
     endpoint: Option<String>,
     by: Instant,
-) -> anyhow::Result<Facts> {
+) -> anyhow::Result<HealthFacts> {
     let left = by.saturating_duration_since(Instant::now());
     config.runtime.timeout = config
         .runtime
@@ -29,7 +29,7 @@ pub(super) async fn facts(
     let client = app::client(&config, endpoint).await?;
     let version = within(by, "Version", client.version()).await;
     if version.is_err() {
-        return Ok(Facts::default());
+        return Ok(HealthFacts::default());
     }
     let host_root = config.runtime.host_root;
     let (containers, sandboxes, images, filesystems) = tokio::join!(
@@ -40,8 +40,8 @@ pub(super) async fn facts(
     );
     let weights = Weights::of(&version, &containers, &sandboxes, &images);
     let usage = filesystems.ok().and_then(|them| them.image.first()?.usage);
-    Ok(Facts {
-        runtime: Runtime::Answers,
+    Ok(HealthFacts {
+        runtime: RuntimeHealth::Answers,
         exited_containers: count(&containers, |it| it.state == ContainerState::Exited),
         not_ready_sandboxes: count(&sandboxes, |it| it.state == PodSandboxState::NotReady),
         lists: vec![
@@ -58,8 +58,8 @@ pub(super) async fn facts(
 async fn within<T>(
     by: Instant,
     method: &'static str,
-    call: impl Future<Output = Part<T>>,
-) -> Part<T> {
+    call: impl Future<Output = LookResult<T>>,
+) -> LookResult<T> {
     let began = Instant::now();
     let late = |_elapsed| Error::Timeout {
         method,
@@ -68,7 +68,7 @@ async fn within<T>(
     timeout_at(by, call).await.map_err(late)?
 }
 
-fn count<T>(list: &Part<Listed<T>>, is_dead: impl Fn(&T) -> bool) -> Option<u64> {
+fn count<T>(list: &LookResult<Listed<T>>, is_dead: impl Fn(&T) -> bool) -> Option<u64> {
     let rows = &list.as_ref().ok()?.rows;
     u64::try_from(rows.iter().filter(|row| is_dead(row)).count()).ok()
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use reqwest::StatusCode;
 use serde::Deserialize;
 
-use crate::cli::service::{Question, Silence};
-use crate::health::{self, Facts, Finding, LOOK_AGE_MAX, Verdict};
+use crate::cli::service::{ServiceQuery, Silence};
+use crate::health::{self, HealthFacts, HealthFinding, HealthReport, LOOK_AGE_MAX};
 use crate::model::NodeFigures;
 
 impl Silence {
@@ -34,25 +34,25 @@ impl Silence {
     }
 
     /// A service that is down is no finding: a node may do without one, and `--self` asks for it.
-    pub(super) fn finding(self) -> Option<Finding> {
+    pub(super) fn finding(self) -> Option<HealthFinding> {
         match self {
-            Self::Hangs => Some(Finding::problem("service hangs, restart it")),
-            Self::NoAnswer => Some(Finding::unknown("service gives no answer")),
+            Self::Hangs => Some(HealthFinding::problem("service hangs, restart it")),
+            Self::NoAnswer => Some(HealthFinding::unknown("service gives no answer")),
             Self::Down | Self::Refuses | Self::Foreign => None,
         }
     }
 }
 
-impl Question {
+impl ServiceQuery {
     /// Asks both probes, for a container's health check: exits 0 or 1.
-    pub(super) async fn probes(&self) -> Verdict {
+    pub(super) async fn probes(&self) -> HealthReport {
         let found = match self.reach().await {
             Ok(found) => found,
             Err(failure) => return failed(without_answer(failure.silence)),
         };
         match self.get(&found, "/-/ready").await {
             Ok((StatusCode::OK, _)) => {
-                Verdict::of(None, "service is healthy and ready", Some("service"))
+                HealthReport::of(None, "service is healthy and ready", Some("service"))
             }
             Ok(_) => failed("service is not ready: runtime not reached or not listed yet"),
             Err(_failure) => failed("service gives no answer"),
@@ -60,13 +60,15 @@ impl Question {
     }
 
     /// Returns what the service knows of the node.
-    pub(super) async fn facts(&self) -> Result<Facts, Silence> {
+    pub(super) async fn facts(&self) -> Result<HealthFacts, Silence> {
         let found = self.reach().await.map_err(|failure| failure.silence)?;
         let answer = self.get(&found, "/api/v1/status").await;
         match answer.map_err(|failure| failure.silence)? {
             (StatusCode::OK, body) => {
-                let status = serde_json::from_slice::<Status>(&body);
-                status.map(Status::facts).map_err(|_error| Silence::Foreign)
+                let status = serde_json::from_slice::<ShownStatus>(&body);
+                status
+                    .map(ShownStatus::facts)
+                    .map_err(|_error| Silence::Foreign)
             }
             (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => Err(Silence::Refuses),
             (status, _) if status.is_server_error() => Err(Silence::NoAnswer),
@@ -85,23 +87,23 @@ fn without_answer(silence: Silence) -> &'static str {
     }
 }
 
-fn failed(text: &str) -> Verdict {
-    Verdict::of(Some(Finding::problem(text)), "", Some("service"))
+fn failed(text: &str) -> HealthReport {
+    HealthReport::of(Some(HealthFinding::problem(text)), "", Some("service"))
 }
 
 /// What is read of `GET /api/v1/status`.
 #[derive(Deserialize)]
-struct Status {
-    runtime: Runtime,
+struct ShownStatus {
+    runtime: ShownRuntime,
     look: Option<LookPart>,
     figures: Option<NodeFigures>,
     #[serde(default)]
-    lists: BTreeMap<String, List>,
+    lists: BTreeMap<String, ShownList>,
     pods: Option<PodsPart>,
 }
 
 #[derive(Deserialize)]
-struct Runtime {
+struct ShownRuntime {
     up: bool,
     error: Option<String>,
 }
@@ -112,7 +114,7 @@ struct LookPart {
 }
 
 #[derive(Deserialize)]
-struct List {
+struct ShownList {
     bytes: Option<u64>,
     limit_bytes: u64,
 }
@@ -126,18 +128,18 @@ struct PodsPart {
 ///
 /// # Errors
 /// If it is no such answer.
-pub(super) fn facts(status: serde_json::Value) -> serde_json::Result<Facts> {
-    serde_json::from_value(status).map(Status::facts)
+pub(super) fn facts(status: serde_json::Value) -> serde_json::Result<HealthFacts> {
+    serde_json::from_value(status).map(ShownStatus::facts)
 }
 
-impl Status {
-    fn facts(self) -> Facts {
+impl ShownStatus {
+    fn facts(self) -> HealthFacts {
         let age = self.look.map_or(f64::INFINITY, |look| look.age_seconds);
         let is_young = self.runtime.up || age <= LOOK_AGE_MAX.as_secs_f64();
         let runtime = match &self.runtime {
-            Runtime { up: true, .. } => health::Runtime::Answers,
-            Runtime { error: None, .. } if is_young => health::Runtime::Slow,
-            Runtime { .. } => health::Runtime::Silent,
+            ShownRuntime { up: true, .. } => health::RuntimeHealth::Answers,
+            ShownRuntime { error: None, .. } if is_young => health::RuntimeHealth::Slow,
+            ShownRuntime { .. } => health::RuntimeHealth::Silent,
         };
         let figures = self.figures.filter(|_| is_young).unwrap_or_default();
         let ratio = |list: &str| {
@@ -145,7 +147,7 @@ impl Status {
             list.ratio()
         };
         let pods = self.pods.filter(|_| self.runtime.up);
-        Facts {
+        HealthFacts {
             runtime,
             exited_containers: figures.exited_containers,
             not_ready_sandboxes: figures.not_ready_sandboxes,
@@ -163,7 +165,7 @@ impl Status {
     }
 }
 
-impl List {
+impl ShownList {
     #[expect(clippy::cast_precision_loss, reason = "a ratio for a threshold")]
     fn ratio(&self) -> Option<f64> {
         Some(self.bytes? as f64 / self.limit_bytes.max(1) as f64)

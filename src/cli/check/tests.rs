@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::health::{LINE_MAX, Severity};
+use crate::health::{HealthState, LINE_MAX};
 
-fn healthy() -> Facts {
-    Facts {
-        runtime: Runtime::Answers,
+fn healthy() -> HealthFacts {
+    HealthFacts {
+        runtime: RuntimeHealth::Answers,
         exited_containers: Some(12),
         not_ready_sandboxes: Some(3),
         lists: vec![
@@ -19,7 +19,7 @@ fn healthy() -> Facts {
     }
 }
 
-fn told(facts: Facts) -> (u8, String) {
+fn told(facts: HealthFacts) -> (u8, String) {
     let verdict = facts.judge(&Thresholds::default(), "service");
     (verdict.exit_code(), verdict.line())
 }
@@ -32,7 +32,7 @@ fn a_healthy_node_is_ok_and_says_how_it_is() {
 
 #[test]
 fn each_threshold_is_a_problem_when_reached_and_none_below() {
-    type Change = fn(&mut Facts);
+    type Change = fn(&mut HealthFacts);
     let cases: [(Change, Change, &str); 4] = [
         (
             |it| it.exited_containers = Some(499),
@@ -66,24 +66,24 @@ fn each_threshold_is_a_problem_when_reached_and_none_below() {
 
 #[test]
 fn what_is_not_known_is_unknown_and_ranks_below_a_problem() {
-    let unread = Facts {
+    let unread = HealthFacts {
         exited_containers: None,
         pod_source: Some("failed"),
         ..healthy()
     };
     let line = "UNKNOWN: containers not counted; pod source failed [service]";
     assert_eq!(told(unread.clone()), (2, line.to_owned()));
-    let both = Facts {
+    let both = HealthFacts {
         lists: vec![("containers", Some(1.2))],
         ..unread
     };
     let line = "PROBLEM: list of containers over its limit; pod source failed [service]";
     assert_eq!(told(both), (1, line.to_owned()));
     let down = (2, "UNKNOWN: runtime gives no answer [service]".to_owned());
-    assert_eq!(told(Facts::default()), down);
-    let missing = Facts {
-        runtime: Runtime::Missing,
-        ..Facts::default()
+    assert_eq!(told(HealthFacts::default()), down);
+    let missing = HealthFacts {
+        runtime: RuntimeHealth::Missing,
+        ..HealthFacts::default()
     };
     let none = (2, "UNKNOWN: no runtime found [service]".to_owned());
     assert_eq!(told(missing), none);
@@ -99,8 +99,8 @@ fn why_a_named_service_told_nothing_fits_the_line() {
         Silence::Foreign,
     ] {
         for has_credential in [false, true] {
-            let finding = Finding::unknown(silence.of_named(has_credential));
-            let line = Verdict::of(Some(finding.clone()), "", Some("service")).line();
+            let finding = HealthFinding::unknown(silence.of_named(has_credential));
+            let line = HealthReport::of(Some(finding.clone()), "", Some("service")).line();
             assert_eq!(line, format!("UNKNOWN: {} [service]", finding.text));
         }
     }
@@ -108,20 +108,20 @@ fn why_a_named_service_told_nothing_fits_the_line() {
 
 #[test]
 fn a_threshold_that_is_off_asks_for_nothing() {
-    let marks = Marks {
+    let marks = CheckThresholds {
         exited_containers: Some(0),
         not_ready_sandboxes: Some(0),
         list_limit_ratio: Some(0.0),
         image_fs_used_percent: Some(0.0),
     };
     let marks = marks.over(&Thresholds::default());
-    let facts = Facts {
-        runtime: Runtime::Answers,
-        ..Facts::default()
+    let facts = HealthFacts {
+        runtime: RuntimeHealth::Answers,
+        ..HealthFacts::default()
     };
     let verdict = facts.judge(&marks, "runtime");
     assert_eq!(verdict.exit_code(), 0, "{}", verdict.line());
-    let kept = Marks {
+    let kept = CheckThresholds {
         exited_containers: Some(7),
         not_ready_sandboxes: None,
         list_limit_ratio: None,
@@ -145,7 +145,7 @@ fn share() -> impl Strategy<Value = Option<f64>> {
 prop_compose! {
     fn facts()(
         runtime in prop_oneof![
-            Just(Runtime::Answers), Just(Runtime::Slow), Just(Runtime::Silent), Just(Runtime::Missing),
+            Just(RuntimeHealth::Answers), Just(RuntimeHealth::Slow), Just(RuntimeHealth::Silent), Just(RuntimeHealth::Missing),
         ],
         exited_containers in number(),
         not_ready_sandboxes in number(),
@@ -154,16 +154,16 @@ prop_compose! {
         pod_source in proptest::option::of(prop_oneof![Just("failed"), Just("incomplete")]),
         // Longer than any text of ours, with what must never reach a terminal.
         service in proptest::option::of("\\PC{0,200}|[\\x00-\\x1f\u{202e}é]{0,90}"),
-    ) -> Facts {
+    ) -> HealthFacts {
         let [containers, sandboxes, images] = ratios;
-        Facts {
+        HealthFacts {
             runtime,
             exited_containers,
             not_ready_sandboxes,
             lists: vec![("containers", containers), ("sandboxes", sandboxes), ("images", images)],
             image_fs_used_percent,
             pod_source,
-            service: service.map(Finding::problem),
+            service: service.map(HealthFinding::problem),
         }
     }
 }
@@ -190,7 +190,7 @@ proptest! {
 
 #[test]
 fn the_worst_severity_decides() {
-    assert!(Severity::Problem > Severity::Unknown && Severity::Unknown > Severity::Ok);
+    assert!(HealthState::Problem > HealthState::Unknown && HealthState::Unknown > HealthState::Ok);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
-use super::text::Rows;
+use super::text::PlanExtent;
 use crate::cli::Output;
 use crate::cli::help::texts;
 use crate::cli::screen::Wide;
@@ -49,8 +49,12 @@ pub struct RowArgs {
 
 impl RowArgs {
     /// Returns what is asked for.
-    pub(crate) fn rows(self) -> Rows {
-        if self.all { Rows::All } else { Rows::First }
+    pub(crate) fn rows(self) -> PlanExtent {
+        if self.all {
+            PlanExtent::All
+        } else {
+            PlanExtent::First
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::text::{ROWS, Row, Rows, RowsOf, table};
+use super::text::{PlanExtent, PlanRow, ROWS, RowsOf, table};
 use crate::cli::screen::Screen;
 use crate::gc::{Plan, Subject, Summary, Verdict};
 use crate::model::{RemoveReason, Target};
@@ -67,7 +67,7 @@ struct Side<'a> {
 
 /// What `--output json` prints.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct DifferenceOutput<'a> {
     taken_at: jiff::Timestamp,
     a: Side<'a>,
     b: Side<'a>,
@@ -116,7 +116,7 @@ impl<'a> Compared<'a> {
             summary: &plan.summary,
         };
         let [name_a, name_b] = names;
-        Answer {
+        DifferenceOutput {
             taken_at: self.a.taken_at,
             a: side(self.a, name_a),
             b: side(self.b, name_b),
@@ -125,7 +125,7 @@ impl<'a> Compared<'a> {
     }
 
     /// Formats it for a person: the counts, then the objects, with `all` each of them.
-    pub(super) fn text(&self, detail: Rows, screen: &Screen) -> String {
+    pub(super) fn text(&self, detail: PlanExtent, screen: &Screen) -> String {
         let count = |is_one: fn(&Difference<'_>) -> bool| {
             self.differences.iter().filter(|it| is_one(it)).count()
         };
@@ -137,16 +137,16 @@ impl<'a> Compared<'a> {
             count(|it| it.a.removes() && it.b.removes()),
         );
         let shown = match detail {
-            Rows::All => usize::MAX,
-            Rows::First => ROWS,
+            PlanExtent::All => usize::MAX,
+            PlanExtent::First => ROWS,
         };
-        let rows = self.differences.iter().take(shown).map(|it| Row {
+        let rows = self.differences.iter().take(shown).map(|it| PlanRow {
             subject: it.subject,
             lead: lead(&it.a.words(), &it.b.words()),
             name_columns: NAME_COLUMNS,
             detail: String::new(),
         });
-        let rows: Vec<Row<'_>> = rows.collect();
+        let rows: Vec<PlanRow<'_>> = rows.collect();
         if rows.is_empty() {
             return text;
         }

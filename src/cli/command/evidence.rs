@@ -16,7 +16,7 @@ use crate::cli::Output;
 use crate::cli::help::texts;
 use crate::cli::output::{note, print, print_bytes, print_json, print_on};
 use crate::cli::screen::{Ink, Screen, Wide};
-use crate::cli::service::{Question, Site};
+use crate::cli::service::{ServiceQuery, Site};
 use crate::config::Config;
 use crate::evidence::{cri_log, unpack};
 use crate::model::{Evidence, escape, short_duration, short_size};
@@ -124,7 +124,7 @@ impl ListArgs {
 
 /// A page of evidence, as the service answers it.
 #[derive(Debug, Deserialize, Serialize)]
-struct Listed {
+struct EvidencePage {
     evidence: Vec<Evidence>,
     next: Option<i64>,
 }
@@ -188,11 +188,11 @@ async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
     let filter = EvidenceFilter::read(args.pairs(), now).map_err(anyhow::Error::msg)?;
     let question = question(site).await;
     let path = format!("/api/v1/evidence?{}", joined(&args.pairs()));
-    let listed: Listed = match question.ask(path.trim_end_matches('?')).await? {
+    let listed: EvidencePage = match question.ask(path.trim_end_matches('?')).await? {
         Ok(listed) => listed,
         Err(why) => {
             let page = read_evidence(own(&site.config, &why)?, &filter)?;
-            Listed {
+            EvidencePage {
                 evidence: page.rows,
                 next: page.next,
             }
@@ -242,8 +242,8 @@ async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn question(site: &Site) -> Question {
-    Question::within(site, TIMEOUT).await.up_to(ANSWER_MAX)
+async fn question(site: &Site) -> ServiceQuery {
+    ServiceQuery::within(site, TIMEOUT).await.up_to(ANSWER_MAX)
 }
 
 /// The state directory, read without the service; says so.
@@ -258,7 +258,7 @@ fn own<'a>(config: &'a Config, why: &str) -> anyhow::Result<&'a std::path::Path>
 }
 
 /// One row for each, for a terminal.
-fn rows(listed: &Listed, now: Timestamp, screen: &Screen) -> String {
+fn rows(listed: &EvidencePage, now: Timestamp, screen: &Screen) -> String {
     if listed.evidence.is_empty() {
         return "nothing was kept that matches\n".to_owned();
     }

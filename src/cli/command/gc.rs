@@ -16,14 +16,14 @@ use super::text::{pass_ink, pass_text};
 use super::{past_failures, read_ages, settled_look, take_over};
 use crate::cli::output::{note, print, print_on};
 use crate::cli::screen::{Screen, Wide};
-use crate::cli::service::{Question, RUNTIME_NAMED, Silence, Site};
+use crate::cli::service::{RUNTIME_NAMED, ServiceQuery, Silence, Site};
 use crate::cli::{Ending, Output};
 use crate::config::{Brakes, Config, Mode};
 use crate::fleet::Fleet;
 use crate::gc::PassOptions;
 use crate::model::{Cause, Outcome, Pass, escape};
 use crate::pass::in_flight::Removing;
-use crate::pass::record::Record;
+use crate::pass::record::PassRecord;
 use crate::system::pulse::Pulses;
 use crate::trigger::{Trigger, Worker};
 use crate::{app, state};
@@ -46,7 +46,7 @@ pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
         ));
         return own(site, args).await;
     }
-    let question = Question::within(&site, PATIENCE).await;
+    let question = ServiceQuery::within(&site, PATIENCE).await;
     let failure = match question.reach().await {
         Ok(found) => {
             note(&format!("{} runs the pass", found.at()));
@@ -109,7 +109,7 @@ async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<Ending> {
     });
     let progress = Progress::new(args.pass.output, at_most(&config, &args));
     let seen = follow(&record, progress).await?;
-    if seen == Seen::Left {
+    if seen == FollowEnd::Left {
         journal.settled(app::LAST_WRITES).await;
         return Ok(Ending::Interrupted);
     }
@@ -144,7 +144,7 @@ fn at_most(config: &Config, args: &GcArgs) -> Option<u64> {
 
 /// Says what to do where another crisweep holds the lock.
 fn held(error: anyhow::Error) -> anyhow::Error {
-    if !error.is::<state::Held>() {
+    if !error.is::<state::LockHeld>() {
         return error;
     }
     error.context(
@@ -171,7 +171,7 @@ fn show(pass: &Pass, output: Output) -> anyhow::Result<Ending> {
 
 /// How following a pass ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum FollowEnd {
     /// The pass is over.
     End,
     /// A second Ctrl-C did not wait for it.
@@ -179,7 +179,7 @@ enum Seen {
 }
 
 /// Shows a pass's progress until it is done. Ctrl-C or SIGTERM cancels it; a second one leaves at once.
-async fn follow(record: &Record, mut progress: Progress) -> anyhow::Result<Seen> {
+async fn follow(record: &PassRecord, mut progress: Progress) -> anyhow::Result<FollowEnd> {
     let mut watch = record.watch();
     let mut interrupts = Interrupts::new()?;
     let mut sent = 0;
@@ -190,7 +190,7 @@ async fn follow(record: &Record, mut progress: Progress) -> anyhow::Result<Seen>
         progress.said(lines.iter().map(String::as_str));
         if pass.is_done() {
             progress.clear();
-            return Ok(Seen::End);
+            return Ok(FollowEnd::End);
         }
         progress.shows(&pass, Instant::now());
         tokio::select! {
@@ -200,7 +200,7 @@ async fn follow(record: &Record, mut progress: Progress) -> anyhow::Result<Seen>
                 let flying = named(&record.in_flight().list());
                 if record.cancelled().is_cancelled() {
                     progress.interrupts(&format!("left at once. {}", unknown(&flying)));
-                    return Ok(Seen::Left);
+                    return Ok(FollowEnd::Left);
                 }
                 record.cancel();
                 progress.interrupts(&format!("stopping: no new removal starts. {}", waited_for(&flying)));

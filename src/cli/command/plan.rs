@@ -6,13 +6,13 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::args::{PassArgs, PlanArgs};
-use super::shown::{INCOMPLETE, Shown};
+use super::shown::{INCOMPLETE, ShownPlan};
 use super::text::{self, plan_ink, plan_text};
 use super::{looked, service};
 use crate::cli::Output;
 use crate::cli::output::{note, print, print_json, print_on};
 use crate::cli::screen::Screen;
-use crate::cli::service::{NOT_UNDERSTOOD, Question, RUNTIME_NAMED, Site};
+use crate::cli::service::{NOT_UNDERSTOOD, RUNTIME_NAMED, ServiceQuery, Site};
 use crate::gc;
 use crate::model::escape;
 
@@ -39,7 +39,7 @@ pub async fn run(site: Site, args: PlanArgs) -> anyhow::Result<bool> {
                 let plan = String::from_utf8_lossy(&plan);
                 print(&escape::json(&plan))?;
             } else {
-                let shown: Shown = serde_json::from_slice(&plan).context(NOT_UNDERSTOOD)?;
+                let shown: ShownPlan = serde_json::from_slice(&plan).context(NOT_UNDERSTOOD)?;
                 show(&shown.with_status(&status), &args)?;
             }
         }
@@ -53,7 +53,7 @@ pub async fn run(site: Site, args: PlanArgs) -> anyhow::Result<bool> {
 
 /// Asks the service for its plan and its status; the inner error says why it told nothing.
 async fn asked(site: &Site, args: &PassArgs) -> anyhow::Result<Result<(Vec<u8>, Value), String>> {
-    let question = Question::within(site, PATIENCE).await;
+    let question = ServiceQuery::within(site, PATIENCE).await;
     let question = question.up_to(PLAN_MAX_BYTES);
     let path = format!("/api/v1/plan?{}", service::query(args));
     let plan = match question.bytes(path.trim_end_matches('?')).await? {
@@ -88,11 +88,11 @@ async fn own(site: &Site, args: &PlanArgs) -> anyhow::Result<()> {
     plan.add_quarantine(|id| runner.quarantined(id));
     match args.pass.output {
         Output::Json => print_json(&plan),
-        Output::Table => show(&Shown::of(&plan, &snapshot), args),
+        Output::Table => show(&ShownPlan::of(&plan, &snapshot), args),
     }
 }
 
-fn show(plan: &Shown, args: &PlanArgs) -> anyhow::Result<()> {
+fn show(plan: &ShownPlan, args: &PlanArgs) -> anyhow::Result<()> {
     let screen = Screen::of_stdout(args.rows.wide);
     let text = plan_text(plan, args.rows.rows(), &screen);
     print_on(&screen, &text, plan_ink)
@@ -101,7 +101,7 @@ fn show(plan: &Shown, args: &PlanArgs) -> anyhow::Result<()> {
 /// Has the service save its plan, and says how to have it carried out.
 async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<bool> {
     let text = service::save(site, args).await?;
-    let saved: service::Saved = serde_json::from_str(&text).context(NOT_UNDERSTOOD)?;
+    let saved: service::ShownSavedPlan = serde_json::from_str(&text).context(NOT_UNDERSTOOD)?;
     let apply = format!(
         "saved until {} as {}; what it lacks stays. To carry it out:\n  crisweep gc --plan {}",
         saved.expires_at,

@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::args::{GcArgs, PassArgs};
 use super::interrupts::Interrupts;
 use super::progress::Progress;
-use crate::cli::service::{Found, NOT_UNDERSTOOD, Question, Site};
+use crate::cli::service::{HealthyService, NOT_UNDERSTOOD, ServiceQuery, Site};
 use crate::gc::Summary;
 use crate::http::ADMISSION;
 use crate::model::{AlertResult, Pass, Target, escape};
@@ -37,7 +37,7 @@ const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
 /// What is read of a saved plan.
 #[derive(Deserialize)]
-pub(super) struct Saved {
+pub(super) struct ShownSavedPlan {
     /// Its id.
     pub(super) id: String,
     /// When it can no longer be carried out.
@@ -51,7 +51,7 @@ pub(super) struct Saved {
 /// # Errors
 /// If the service does not answer, or refuses.
 pub(super) async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<String> {
-    let question = Question::within(site, PLAN_TIMEOUT).await;
+    let question = ServiceQuery::within(site, PLAN_TIMEOUT).await;
     let found = question.reach().await;
     let found = found.map_err(|failure| {
         anyhow::anyhow!("{}; the service keeps the saved plans", failure.words)
@@ -70,7 +70,7 @@ pub(super) async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<String>
 
 /// How the pass came about.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum PassOrigin {
     /// This command asked for it.
     Started,
     /// It was asked for before, and this command's question joined it.
@@ -78,10 +78,10 @@ enum Origin {
 }
 
 /// A pass of the service, as this command watches it.
-struct Watched<'a> {
-    found: &'a Found<'a>,
+struct WatchedPass<'a> {
+    found: &'a HealthyService<'a>,
     path: String,
-    origin: Origin,
+    origin: PassOrigin,
     progress: Progress,
     cancelled: bool,
 }
@@ -91,7 +91,7 @@ struct Watched<'a> {
 ///
 /// # Errors
 /// If the service does not answer, or refuses the pass.
-pub(super) async fn gc(found: &Found<'_>, args: &GcArgs) -> anyhow::Result<Option<Pass>> {
+pub(super) async fn gc(found: &HealthyService<'_>, args: &GcArgs) -> anyhow::Result<Option<Pass>> {
     let mut interrupts = Interrupts::new()?;
     let at = || found.at();
     let path = format!("/gc?{}", pass_query(args));
@@ -104,15 +104,15 @@ pub(super) async fn gc(found: &Found<'_>, args: &GcArgs) -> anyhow::Result<Optio
     let path = path.with_context(|| format!("{} does not say which pass it runs", at()))?;
     let path = path.to_owned();
     let is_merged = header(ADMISSION) == Some(AlertResult::Merged.label());
-    let mut watched = Watched {
+    let mut watched = WatchedPass {
         found,
         path: path.clone(),
-        origin: Origin::Started,
+        origin: PassOrigin::Started,
         progress: Progress::new(args.pass.output, args.max_removals),
         cancelled: false,
     };
     if is_merged {
-        watched.origin = Origin::Joined;
+        watched.origin = PassOrigin::Joined;
         watched.progress.interrupts(&format!(
             "joined pass {}, which waits with the same parameters",
             watched.id()
@@ -149,7 +149,7 @@ pub(super) async fn gc(found: &Found<'_>, args: &GcArgs) -> anyhow::Result<Optio
 
 /// Returns the pass as it stands, once a second. A question that the service does not answer is left out: the line on
 /// the terminal is not worth the pass.
-fn states<'a>(found: &'a Found<'_>, path: &'a str) -> impl Stream<Item = Pass> + 'a {
+fn states<'a>(found: &'a HealthyService<'_>, path: &'a str) -> impl Stream<Item = Pass> + 'a {
     let mut ticks = tokio::time::interval(READ_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     stream::unfold(ticks, async move |mut ticks| {
@@ -163,7 +163,7 @@ fn states<'a>(found: &'a Found<'_>, path: &'a str) -> impl Stream<Item = Pass> +
 }
 
 /// Reads a pass as it stands.
-async fn read(found: &Found<'_>, path: &str) -> anyhow::Result<Pass> {
+async fn read(found: &HealthyService<'_>, path: &str) -> anyhow::Result<Pass> {
     let request = found.request(Method::GET, path);
     let answer = request.timeout(ANSWER_TIMEOUT).send().await;
     let answer = answer.with_context(|| found.at())?;
@@ -171,7 +171,7 @@ async fn read(found: &Found<'_>, path: &str) -> anyhow::Result<Pass> {
     serde_json::from_str(&text).context(NOT_UNDERSTOOD)
 }
 
-impl Watched<'_> {
+impl WatchedPass<'_> {
     fn id(&self) -> String {
         let id = self.path.rsplit('/').next().unwrap_or_default();
         escape::line(id).into_owned()
@@ -210,7 +210,7 @@ impl Watched<'_> {
     /// Handles Ctrl-C; says whether the command ends now.
     async fn interrupted(&mut self) -> anyhow::Result<bool> {
         let id = self.id();
-        if self.origin == Origin::Joined {
+        if self.origin == PassOrigin::Joined {
             self.progress.interrupts(&format!(
                 "stopped watching; the pass goes on, because this command only joined it: crisweep passes {id}"
             ));
@@ -296,7 +296,7 @@ pub(super) fn joined(pairs: &[(impl Display, String)]) -> String {
 }
 
 /// Returns the answer, or the service's own words if it refuses.
-async fn accepted(found: &Found<'_>, mut response: Response) -> anyhow::Result<Response> {
+async fn accepted(found: &HealthyService<'_>, mut response: Response) -> anyhow::Result<Response> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::gc::{ImageUse, Kept, Plan, PodKnowledge, Removal, Subject, Summary};
+use crate::gc::{ImageUse, KeptObject, Plan, PodKnowledge, Removal, Subject, Summary};
 use crate::model::{Images, PodRef, Pods, Snapshot, Target, Text};
 
 /// What is shown of a plan.
 #[derive(Deserialize)]
-pub(super) struct Shown {
+pub(super) struct ShownPlan {
     /// When the node was looked at.
     pub(super) taken_at: Timestamp,
     #[serde(default)]
@@ -100,8 +100,8 @@ impl From<&Removal> for ShownRow {
     }
 }
 
-impl From<&Kept> for ShownRow {
-    fn from(kept: &Kept) -> Self {
+impl From<&KeptObject> for ShownRow {
+    fn from(kept: &KeptObject) -> Self {
         Self {
             subject: kept.subject.clone(),
             reason: kept.reason.label().to_owned(),
@@ -114,7 +114,7 @@ impl From<&Kept> for ShownRow {
     }
 }
 
-impl Shown {
+impl ShownPlan {
     /// Takes over a plan that this command made.
     pub(super) fn of(plan: &Plan, snapshot: &Snapshot) -> Self {
         let mut shown = Self {

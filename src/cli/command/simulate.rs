@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::args::{PassArgs, RowArgs};
 use super::difference::Compared;
-use super::shown::Shown;
+use super::shown::ShownPlan;
 use super::text::{plan_ink, plan_text};
 use crate::cli::Output;
 use crate::cli::output::{note, print_json, print_on};
@@ -46,7 +46,7 @@ pub struct SimulateArgs {
     ///
     /// Or 2026-01-02T15:00:00Z. Every age grows; what is known stays as it was
     #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
-    pub at: Option<Moment>,
+    pub at: Option<PlanTime>,
     /// What and how to show.
     #[command(flatten)]
     pub pass: PassArgs,
@@ -76,17 +76,17 @@ Examples:
 
 /// A moment, as `--at` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum PlanTime {
     /// This time.
     At(Timestamp),
     /// This long after the snapshot.
     After(Duration),
 }
 
-fn moment(text: &str) -> Result<Moment, String> {
+fn moment(text: &str) -> Result<PlanTime, String> {
     match text.strip_prefix('+') {
-        Some(after) => parse_duration(after).map(Moment::After).ok(),
-        None => text.parse().map(Moment::At).ok(),
+        Some(after) => parse_duration(after).map(PlanTime::After).ok(),
+        None => text.parse().map(PlanTime::At).ok(),
     }
     .ok_or_else(|| "must be a time such as 2026-01-02T15:00:00Z, or +1h".to_owned())
 }
@@ -211,7 +211,7 @@ fn show(args: &SimulateArgs, file: &SnapshotFile, plans: &[Plan]) -> anyhow::Res
                 match output {
                     Output::Json => print_json(plan)?,
                     Output::Table => {
-                        let shown = Shown::of(plan, &file.snapshot);
+                        let shown = ShownPlan::of(plan, &file.snapshot);
                         let text = plan_text(&shown, args.rows.rows(), &screen);
                         print_on(&screen, &format!("{}\n\n{text}", head(file)), plan_ink)?;
                     }
@@ -243,13 +243,13 @@ fn read(path: &Path) -> anyhow::Result<SnapshotFile> {
 
 /// Makes the node older. What was known then stays known: a pod that was finished or absent has been so for longer, a
 /// list that was over its limit still is.
-fn move_to(file: &mut SnapshotFile, to: Option<Moment>) -> anyhow::Result<()> {
+fn move_to(file: &mut SnapshotFile, to: Option<PlanTime>) -> anyhow::Result<()> {
     let snapshot = &mut file.snapshot;
     let then = snapshot.taken_at;
     let to = match to {
         None => return Ok(()),
-        Some(Moment::At(to)) => to,
-        Some(Moment::After(after)) => then.checked_add(after).context("--at")?,
+        Some(PlanTime::At(to)) => to,
+        Some(PlanTime::After(after)) => then.checked_add(after).context("--at")?,
     };
     let later = Duration::try_from(to.duration_since(then));
     let Ok(later) = later else {

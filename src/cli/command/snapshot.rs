@@ -10,7 +10,7 @@ use reqwest::StatusCode;
 
 use super::looked;
 use crate::cli::output::{note, print_bytes};
-use crate::cli::service::{Question, RUNTIME_NAMED, Site};
+use crate::cli::service::{RUNTIME_NAMED, ServiceQuery, Site};
 use crate::config::Config;
 use crate::model::escape;
 use crate::snapshot_file::{self, FILE_MAX_BYTES, SnapshotFile};
@@ -125,7 +125,7 @@ async fn from_service(
         None => "/api/v1/snapshot".to_owned(),
     };
     let max = usize::try_from(FILE_MAX_BYTES).unwrap_or(usize::MAX);
-    let question = Question::within(site, TIMEOUT).await.up_to(max);
+    let question = ServiceQuery::within(site, TIMEOUT).await.up_to(max);
     let instead = |why: String| match &site.remote {
         Some(_) => Err(anyhow::Error::msg(why)),
         None => Ok(Err(why)),

@@ -7,7 +7,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use jiff::{SignedDuration, Timestamp};
 
 use super::figures::figures_text;
-use super::shown::{Shown, ShownRow};
+use super::shown::{ShownPlan, ShownRow};
 use crate::cli::screen::{Ink, Screen};
 use crate::gc::{Subject, Summary};
 use crate::model::{Outcome, Pass, Target, escape, short_duration, short_size};
@@ -29,7 +29,7 @@ pub(in crate::cli) fn table(header: &[&str]) -> Table {
 
 /// How much of a plan is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rows {
+pub(crate) enum PlanExtent {
     /// The first removals.
     First,
     /// Every object, with the facts behind each verdict.
@@ -37,18 +37,18 @@ pub(crate) enum Rows {
 }
 
 /// Formats a plan for a person: the counts, then the removals pod by pod.
-pub(super) fn plan_text(plan: &Shown, rows: Rows, screen: &Screen) -> String {
+pub(super) fn plan_text(plan: &ShownPlan, rows: PlanExtent, screen: &Screen) -> String {
     let mut text = counts(&plan.summary, screen);
     for line in &plan.doubts {
         text.push_str(&format!("\n{}\n", escape::line(line)));
     }
     let lead = |verdict: &str, reason: &str| format!("{verdict:<7} {reason:<15}");
-    let row = |verdict, it| Row::of(it, lead(verdict, &it.reason), plan.taken_at);
+    let row = |verdict, it| PlanRow::of(it, lead(verdict, &it.reason), plan.taken_at);
     let removed = plan.removals.iter().map(|it| row("remove", it));
     let kept = plan.kept.iter().map(|it| row("keep", it));
-    let shown: Vec<Row<'_>> = match rows {
-        Rows::All => removed.chain(kept).collect(),
-        Rows::First => removed.take(ROWS).collect(),
+    let shown: Vec<PlanRow<'_>> = match rows {
+        PlanExtent::All => removed.chain(kept).collect(),
+        PlanExtent::First => removed.take(ROWS).collect(),
     };
     if shown.is_empty() {
         return text;
@@ -60,7 +60,7 @@ pub(super) fn plan_text(plan: &Shown, rows: Rows, screen: &Screen) -> String {
     };
     text.push_str(&table.text(&lead("VERDICT", "REASON"), screen));
     let left_out = plan.removals.len().saturating_sub(ROWS);
-    if rows == Rows::First && left_out > 0 {
+    if rows == PlanExtent::First && left_out > 0 {
         text.push_str(&format!(
             "\n... and {left_out} more would be removed: --all shows every object with its reason\n"
         ));
@@ -76,9 +76,9 @@ pub(super) fn plan_ink(line: &str) -> Option<Ink> {
 
 /// Objects that are shown pod by pod, below a header.
 pub(super) struct RowsOf<'a> {
-    pub(super) rows: &'a [Row<'a>],
+    pub(super) rows: &'a [PlanRow<'a>],
     pub(super) now: Timestamp,
-    pub(super) detail: Rows,
+    pub(super) detail: PlanExtent,
 }
 
 impl RowsOf<'_> {
@@ -105,7 +105,7 @@ impl RowsOf<'_> {
 }
 
 /// One object of a plan.
-pub(super) struct Row<'a> {
+pub(super) struct PlanRow<'a> {
     /// The object.
     pub(super) subject: &'a Subject,
     /// The first columns: what is decided about it.
@@ -116,7 +116,7 @@ pub(super) struct Row<'a> {
     pub(super) detail: String,
 }
 
-impl<'a> Row<'a> {
+impl<'a> PlanRow<'a> {
     fn of(shown: &'a ShownRow, lead: String, now: Timestamp) -> Self {
         Self {
             subject: &shown.subject,
@@ -157,7 +157,7 @@ impl<'a> Row<'a> {
         if subject.target == Target::Images {
             text.push_str(&format!("      {}\n", image_words(subject, of.now)));
         }
-        if of.detail == Rows::All && !self.detail.is_empty() {
+        if of.detail == PlanExtent::All && !self.detail.is_empty() {
             let detail = escape::line(&self.detail);
             text.push_str(&wrapped_at(screen.columns, &detail, 6));
         }
@@ -181,9 +181,9 @@ impl<'a> Row<'a> {
 }
 
 /// Groups rows by pod, in the order of their first row.
-fn by_pod<'a>(rows: &'a [Row<'a>], screen: &Screen) -> Vec<(String, Vec<&'a Row<'a>>)> {
+fn by_pod<'a>(rows: &'a [PlanRow<'a>], screen: &Screen) -> Vec<(String, Vec<&'a PlanRow<'a>>)> {
     let mut places = BTreeMap::new();
-    let mut groups: Vec<(String, Vec<&Row<'_>>)> = Vec::new();
+    let mut groups: Vec<(String, Vec<&PlanRow<'_>>)> = Vec::new();
     for row in rows {
         let title = row.title(screen);
         let key = (row.subject.pod.as_ref().map(|pod| &pod.uid), title.clone());

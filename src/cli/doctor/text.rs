@@ -19,15 +19,15 @@ const NAME_COLUMNS: usize = 40;
 
 /// The size of the terminal.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(super) struct TerminalSize {
     pub(super) columns: usize,
     pub(super) rows: usize,
 }
 
-impl Window {
+impl TerminalSize {
     /// Returns the size of the terminal on standard output; where there is none, that of a usual window.
     pub(super) fn of_terminal() -> Self {
-        const USUAL: Window = Window {
+        const USUAL: TerminalSize = TerminalSize {
             columns: 100,
             rows: 40,
         };
@@ -41,7 +41,7 @@ impl Window {
 }
 
 #[derive(Deserialize)]
-struct Shown {
+struct ShownReport {
     summary: String,
     findings: Vec<ShownFinding>,
     top: ShownTop,
@@ -71,8 +71,8 @@ struct ShownOwner {
 }
 
 /// Formats an answer of `GET /api/v1/doctor`.
-pub(super) fn of(report: Value, window: Window) -> anyhow::Result<String> {
-    let shown: Shown = serde_json::from_value(report).context(NOT_UNDERSTOOD)?;
+pub(super) fn of(report: Value, window: TerminalSize) -> anyhow::Result<String> {
+    let shown: ShownReport = serde_json::from_value(report).context(NOT_UNDERSTOOD)?;
     let mut lines = wrapped(&shown.summary, window.columns, LINES_MAX);
     let owners = owners(&shown.top.owners, window);
     // A line for what is left out, and the prompt's.
@@ -95,7 +95,7 @@ pub(super) fn of(report: Value, window: Window) -> anyhow::Result<String> {
     Ok(lines.collect())
 }
 
-fn of_finding(finding: &ShownFinding, window: Window) -> Vec<String> {
+fn of_finding(finding: &ShownFinding, window: TerminalSize) -> Vec<String> {
     let width = window.columns.saturating_sub(INDENT);
     let summary = wrapped(&finding.summary, width, LINES_MAX);
     let change = wrapped(&finding.change, width.saturating_sub(2), LINES_MAX);
@@ -118,7 +118,7 @@ fn of_finding(finding: &ShownFinding, window: Window) -> Vec<String> {
     head.chain(change.filter(|_| !is_none)).collect()
 }
 
-fn owners(owners: &[ShownOwner], window: Window) -> Vec<String> {
+fn owners(owners: &[ShownOwner], window: TerminalSize) -> Vec<String> {
     let has_any =
         |it: &ShownOwner| it.dead_containers > Some(0) || it.not_ready_sandboxes > Some(0);
     let leaves = |it: &&ShownOwner| has_any(it) || it.came_24h > 0;
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn shown(report: Value, columns: usize, rows: usize) -> String {
-        let text = of(report, Window { columns, rows }).unwrap();
+        let text = of(report, TerminalSize { columns, rows }).unwrap();
         for line in text.lines() {
             assert!(
                 line.chars().count() <= columns && line == line.trim_end(),

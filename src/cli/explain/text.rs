@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::cli::command::text::{clipped, titled, wrapped_at};
 use crate::cli::screen::terminal_columns;
 use crate::cli::service::NOT_UNDERSTOOD;
-use crate::gc::explain::shown::{Shown, ShownRule};
+use crate::gc::explain::shown::{ShownExplanation, ShownRule};
 use crate::model::{escape, short_duration};
 
 /// Columns of a line, where the terminal has no fewer.
@@ -24,7 +24,7 @@ const OBJECTS: usize = 15;
 
 /// Formats an answer of `GET /api/v1/explain/ID`.
 pub(super) fn of(answer: Value) -> anyhow::Result<String> {
-    let shown: Shown = serde_json::from_value(answer).context(NOT_UNDERSTOOD)?;
+    let shown: ShownExplanation = serde_json::from_value(answer).context(NOT_UNDERSTOOD)?;
     anyhow::ensure!(!shown.kind.is_empty(), NOT_UNDERSTOOD);
     let columns = terminal_columns(std::io::stdout()).map_or(COLUMNS, |it| it.min(COLUMNS));
     Ok(if shown.kind == "pod" {
@@ -34,9 +34,9 @@ pub(super) fn of(answer: Value) -> anyhow::Result<String> {
     })
 }
 
-fn object(shown: &Shown, columns: usize) -> String {
+fn object(shown: &ShownExplanation, columns: usize) -> String {
     let judged = &shown.judged;
-    let mut page = Page {
+    let mut page = TextPage {
         text: format!("{}\n\n", escape::line(&judged.title)),
         columns,
     };
@@ -69,12 +69,12 @@ fn object(shown: &Shown, columns: usize) -> String {
 }
 
 /// An answer as it is written.
-struct Page {
+struct TextPage {
     text: String,
     columns: usize,
 }
 
-impl Page {
+impl TextPage {
     /// Writes a part of the answer: its title, and its text from the same column on.
     fn part(&mut self, title: &str, words: &str) {
         let words = clipped(&escape::line(words), PART_MAX);
@@ -82,7 +82,7 @@ impl Page {
             .push_str(&titled(self.columns, title, &words, INDENT));
     }
 
-    fn holders(&mut self, shown: &Shown) {
+    fn holders(&mut self, shown: &ShownExplanation) {
         let mut title = "Held by";
         let (held_by, more) = shown.holders(HOLDERS);
         for holder in held_by {
@@ -124,7 +124,7 @@ impl Page {
     }
 }
 
-fn pod(shown: &Shown, columns: usize) -> String {
+fn pod(shown: &ShownExplanation, columns: usize) -> String {
     let facts = shown.pod.as_ref().map_or("", |pod| &pod.words);
     let mut text = wrapped_at(columns, &escape::line(facts), 0);
     text.push('\n');

@@ -10,7 +10,7 @@ use reqwest::{Client, Url};
 
 use super::builder;
 use crate::cli::output::note;
-use crate::outgoing::tls::{Trust, client_config};
+use crate::outgoing::tls::{TrustRoots, client_config};
 use crate::outgoing::{self, TlsConfig, is_secure_url};
 use crate::runtime::SOCKET_PATH_BYTES_MAX;
 use crate::system::blocking::BlockingPool;
@@ -229,8 +229,8 @@ async fn trust(
         None => None,
     };
     let trust = match &pem {
-        Some((path, pem)) => Trust::File(path, pem),
-        None => Trust::System,
+        Some((path, pem)) => TrustRoots::File(path, pem),
+        None => TrustRoots::System,
     };
     let config = client_config(&TlsConfig::default(), trust, None, disk).await;
     config.map_err(named)

@@ -36,14 +36,14 @@ impl Tables {
 
 fn row(key: &str, field: &Json) -> String {
     let default = match Config::defaults().at(key).unwrap() {
-        Value::Text(text) => text.clone(),
-        list @ Value::List(_) => yaml_of(list),
-        other @ (Value::Null
-        | Value::Bool(_)
-        | Value::Integer(_)
-        | Value::Float(_)
-        | Value::Table(_)
-        | Value::Refused) => other.to_string(),
+        ConfigValue::Text(text) => text.clone(),
+        list @ ConfigValue::List(_) => yaml_of(list),
+        other @ (ConfigValue::Null
+        | ConfigValue::Bool(_)
+        | ConfigValue::Integer(_)
+        | ConfigValue::Float(_)
+        | ConfigValue::Table(_)
+        | ConfigValue::Refused) => other.to_string(),
     };
     let change = FIXED.iter().find(|(fixed, _)| *fixed == key);
     let change = change.map_or("reload".to_owned(), |(_, why)| format!("restart: {why}"));
@@ -52,8 +52,8 @@ fn row(key: &str, field: &Json) -> String {
     format!("| `{key}` | {range} | `{default}` | {change} | {meaning} |\n")
 }
 
-fn yaml_of(list: &Value) -> String {
-    let Value::List(items) = list else {
+fn yaml_of(list: &ConfigValue) -> String {
+    let ConfigValue::List(items) = list else {
         panic!("{list}");
     };
     let items: Vec<_> = items.iter().map(ToString::to_string).collect();

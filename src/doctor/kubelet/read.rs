@@ -39,7 +39,7 @@ pub(in crate::doctor) fn process(host_root: &Path) -> Process {
     let until = Instant::now() + SEARCH;
     for table in tables {
         match search(table, until) {
-            Ok(Some(Found::Kubelet(pid, args))) => {
+            Ok(Some(KubeletProcess::Kubelet(pid, args))) => {
                 let (files, problem) = files(host_root, &args);
                 return Process::Seen {
                     pid,
@@ -48,7 +48,7 @@ pub(in crate::doctor) fn process(host_root: &Path) -> Process {
                     problem,
                 };
             }
-            Ok(Some(Found::Within(program))) => return Process::Within(program),
+            Ok(Some(KubeletProcess::Within(program))) => return Process::Within(program),
             Ok(None) => {}
             Err(why) => unread = unread.or(Some(format!("{}: {why}", table.display()))),
         }
@@ -56,13 +56,13 @@ pub(in crate::doctor) fn process(host_root: &Path) -> Process {
     unread.map_or(Process::Hidden, Process::Unread)
 }
 
-enum Found {
+enum KubeletProcess {
     Kubelet(u32, Vec<String>),
     Within(&'static str),
 }
 
 /// Looks for a process that is the kubelet and not in a pod. One in a pod counts only if there is no other.
-fn search(table: &Path, until: Instant) -> Result<Option<Found>, String> {
+fn search(table: &Path, until: Instant) -> Result<Option<KubeletProcess>, String> {
     let entries = fs::read_dir(table).map_err(|error| error.kind().to_string())?;
     let mut within = None;
     for (looked_at, entry) in entries.enumerate() {
@@ -80,9 +80,13 @@ fn search(table: &Path, until: Instant) -> Result<Option<Found>, String> {
             continue;
         };
         match program(&args) {
-            Some("kubelet") if !is_in_pod(&process) => return Ok(Some(Found::Kubelet(pid, args))),
+            Some("kubelet") if !is_in_pod(&process) => {
+                return Ok(Some(KubeletProcess::Kubelet(pid, args)));
+            }
             Some("kubelet") | None => {}
-            Some(other) if !is_in_pod(&process) => within = within.or(Some(Found::Within(other))),
+            Some(other) if !is_in_pod(&process) => {
+                within = within.or(Some(KubeletProcess::Within(other)));
+            }
             Some(_) => {}
         }
     }

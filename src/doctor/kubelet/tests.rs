@@ -19,7 +19,7 @@ fn seen(args: &[&str], files: &[(&str, &str)]) -> KubeletSettings {
     assemble(Configz::NotAsked, process)
 }
 
-fn value(known: &KubeletSettings, name: &str) -> Option<(Value, Origin)> {
+fn value(known: &KubeletSettings, name: &str) -> Option<(Value, SettingOrigin)> {
     known
         .settings
         .get(name)
@@ -80,19 +80,25 @@ fn a_flag_goes_before_a_drop_in_and_that_before_the_file() {
             ("/d/20.conf", second),
         ],
     );
-    assert_eq!(value(&known, IMAGE_HIGH), Some((75.into(), Origin::Flag)));
-    assert_eq!(value(&known, IMAGE_LOW), Some((62.into(), Origin::File)));
+    assert_eq!(
+        value(&known, IMAGE_HIGH),
+        Some((75.into(), SettingOrigin::Flag))
+    );
+    assert_eq!(
+        value(&known, IMAGE_LOW),
+        Some((62.into(), SettingOrigin::File))
+    );
     assert_eq!(
         value(&known, "containerLogMaxFiles"),
-        Some((3.into(), Origin::File))
+        Some((3.into(), SettingOrigin::File))
     );
     assert_eq!(
         value(&known, MAX_DEAD),
-        Some(((-1).into(), Origin::Default))
+        Some(((-1).into(), SettingOrigin::Default))
     );
     assert_eq!(
         value(&known, "containerLogMaxSize"),
-        Some(("10Mi".into(), Origin::Default))
+        Some(("10Mi".into(), SettingOrigin::Default))
     );
     assert_eq!(known.eviction("imagefs.available"), Some("15%"));
     assert_eq!(known.eviction("nodefs.available"), Some("1Gi"));
@@ -131,11 +137,11 @@ fn a_key_that_the_kubelet_ignores_is_named_with_what_was_meant() {
     // They have no effect, and the right one has.
     assert_eq!(
         value(&known, MAX_DEAD),
-        Some(((-1).into(), Origin::Default))
+        Some(((-1).into(), SettingOrigin::Default))
     );
     assert_eq!(
         value(&known, IMAGE_HIGH),
-        Some((85.into(), Origin::Default))
+        Some((85.into(), SettingOrigin::Default))
     );
     assert_eq!(known.seconds(IMAGE_MAX_AGE), Some(86_400.0));
 }
@@ -154,7 +160,10 @@ fn a_file_that_cannot_be_understood_leaves_its_keys_unknown_and_shows_nothing_of
             &["kubelet", "--maximum-dead-containers=5"],
             &[("/etc/shadow", text)],
         );
-        assert_eq!(value(&known, MAX_DEAD), Some((5.into(), Origin::Flag)));
+        assert_eq!(
+            value(&known, MAX_DEAD),
+            Some((5.into(), SettingOrigin::Flag))
+        );
         assert_eq!(value(&known, IMAGE_HIGH), None, "{text}");
         let said = serde_json::to_string(&known).unwrap();
         assert!(
@@ -183,7 +192,7 @@ fn the_kubelets_own_answer_goes_first_and_has_no_flags() {
     let known = assemble(Configz::Answer(answer.to_vec()), Process::Hidden);
     assert_eq!(
         value(&known, IMAGE_HIGH),
-        Some((77.into(), Origin::Configz))
+        Some((77.into(), SettingOrigin::Configz))
     );
     assert_eq!(known.eviction("imagefs.available"), Some("15%"));
     assert_eq!(value(&known, MAX_DEAD), None);
@@ -195,10 +204,13 @@ fn the_kubelets_own_answer_goes_first_and_has_no_flags() {
         problem: None,
     };
     let known = assemble(Configz::Answer(answer.to_vec()), process);
-    assert_eq!(value(&known, MAX_DEAD), Some((9.into(), Origin::Flag)));
+    assert_eq!(
+        value(&known, MAX_DEAD),
+        Some((9.into(), SettingOrigin::Flag))
+    );
     assert_eq!(
         value(&known, IMAGE_HIGH),
-        Some((77.into(), Origin::Configz))
+        Some((77.into(), SettingOrigin::Configz))
     );
     for wrong in ["{}", "null", "[]", "{\"kubeletconfig\":[]}", "<html>"] {
         let known = assemble(Configz::Answer(wrong.into()), Process::Hidden);

@@ -85,7 +85,7 @@ fn evidence(attempt: u32, exit_code: i32, reason: &str, minutes: i64) -> Evidenc
 fn a_loop_tells_how_it_ends_since_when_and_where_to_read_more() {
     let mut node = looping(6, &[1, 5]);
     let last = ContainerId::new("web-1-5").unwrap();
-    let end = End {
+    let end = ContainerExit {
         exit_code: 137,
         reason: "OOMKilled".to_owned(),
     };

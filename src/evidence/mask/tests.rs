@@ -190,7 +190,7 @@ proptest! {
         };
         // A line of another format may lose the words of one.
         let same = lines_of(&before).into_iter().zip(lines_of(&after));
-        prop_assert!(same.into_iter().all(|(a, b)| a.1 == Stream::Unknown || a == b));
+        prop_assert!(same.into_iter().all(|(a, b)| a.1 == LogStream::Unknown || a == b));
     }
 
     #[test]

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::node::Node;
+use super::node::CheckedNode;
 use crate::gc::{Expected, Removal};
 use crate::model::{Coverage, Image, ImageNames, ImageStore, Images, RemoveReason, Target};
 
 /// The images and their users. Empty if no image is planned.
 #[derive(Default)]
-pub(super) struct Index<'a> {
+pub(super) struct ImageIndex<'a> {
     store: Option<&'a ImageStore>,
     by_key: BTreeMap<Cow<'a, str>, &'a Image>,
     by_id: BTreeMap<&'a str, Vec<&'a Image>>,
@@ -24,8 +24,8 @@ pub(super) struct Index<'a> {
     any_pinned: bool,
 }
 
-impl<'a> Index<'a> {
-    pub(super) fn of(node: &Node<'a>, removals: &[Removal]) -> Self {
+impl<'a> ImageIndex<'a> {
+    pub(super) fn of(node: &CheckedNode<'a>, removals: &[Removal]) -> Self {
         let mut index = Self::default();
         let planned = removals
             .iter()
@@ -66,7 +66,11 @@ fn all_forms(image: &Image) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the rule that the removal would break.
-pub(super) fn rule(node: &Node<'_>, index: &Index<'_>, removal: &Removal) -> Option<&'static str> {
+pub(super) fn rule(
+    node: &CheckedNode<'_>,
+    index: &ImageIndex<'_>,
+    removal: &Removal,
+) -> Option<&'static str> {
     let key = removal.subject.id.as_str();
     let (Some(store), Some(image)) = (index.store, index.by_key.get(key)) else {
         return Some("is not on the node");
@@ -92,7 +96,7 @@ pub(super) fn rule(node: &Node<'_>, index: &Index<'_>, removal: &Removal) -> Opt
     reason_rule(node, store, removal.reason, last_used.unwrap_or(first_seen))
 }
 
-fn first_seen(node: &Node<'_>, store: &ImageStore, image: &Image) -> Timestamp {
+fn first_seen(node: &CheckedNode<'_>, store: &ImageStore, image: &Image) -> Timestamp {
     let age = store.ages.get(&*image.key());
     age.map_or(node.snapshot.taken_at, |age| age.first_seen)
 }
@@ -109,8 +113,8 @@ fn is_as_planned(image: &Image, removal: &Removal) -> bool {
 
 /// No container needs the image, or may need it.
 fn need_rule(
-    node: &Node<'_>,
-    index: &Index<'_>,
+    node: &CheckedNode<'_>,
+    index: &ImageIndex<'_>,
     store: &ImageStore,
     image: &Image,
 ) -> Option<&'static str> {
@@ -173,7 +177,7 @@ fn looks_like_pause(name: &str) -> bool {
 
 /// Checks what the removal's reason claims about age or disk.
 fn reason_rule(
-    node: &Node<'_>,
+    node: &CheckedNode<'_>,
     store: &ImageStore,
     reason: RemoveReason,
     unused_since: Timestamp,

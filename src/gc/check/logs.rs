@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 use jiff::Timestamp;
 
 use super::is_protected;
-use super::node::Node;
+use super::node::CheckedNode;
 use crate::gc::{Expected, Policy, Removal};
 use crate::model::{
     ContainerState, Coverage, LinkTarget, LinkedContainer, LogLink, PodLogDir, PodRef, PodUid,
@@ -15,7 +15,7 @@ use crate::model::{
 
 /// The entries of the log roots, by path, and the removed containers. Empty if no log is planned.
 #[derive(Default)]
-pub(super) struct Index<'a> {
+pub(super) struct LogIndex<'a> {
     dirs: BTreeMap<&'a str, &'a PodLogDir>,
     links: BTreeMap<&'a str, &'a LogLink>,
     went: BTreeMap<&'a str, &'a RemovedContainer>,
@@ -23,8 +23,8 @@ pub(super) struct Index<'a> {
     written: BTreeSet<(&'a PodUid, &'a str, u32)>,
 }
 
-impl<'a> Index<'a> {
-    pub(super) fn of(node: &Node<'a>, removals: &[Removal]) -> Self {
+impl<'a> LogIndex<'a> {
+    pub(super) fn of(node: &CheckedNode<'a>, removals: &[Removal]) -> Self {
         if !removals.iter().any(|it| it.subject.target == Target::Logs) {
             return Self::default();
         }
@@ -45,7 +45,11 @@ impl<'a> Index<'a> {
 }
 
 /// Returns the rule that the removal would break.
-pub(super) fn rule(node: &Node<'_>, logs: &Index<'_>, removal: &Removal) -> Option<&'static str> {
+pub(super) fn rule(
+    node: &CheckedNode<'_>,
+    logs: &LogIndex<'_>,
+    removal: &Removal,
+) -> Option<&'static str> {
     let policy = node.policy;
     let id = removal.subject.id.as_str();
     match (&removal.expected, removal.reason) {
@@ -65,7 +69,7 @@ pub(super) fn rule(node: &Node<'_>, logs: &Index<'_>, removal: &Removal) -> Opti
 }
 
 fn dir_rule(
-    node: &Node<'_>,
+    node: &CheckedNode<'_>,
     policy: &Policy,
     removal: &Removal,
     dir: &PodLogDir,
@@ -108,7 +112,7 @@ fn dir_rule(
 }
 
 /// Says whether a complete list that covers its kind lacks the pod, and is not older than the pod's objects.
-fn deleted(node: &Node<'_>, uid: &PodUid, youngest: Timestamp) -> bool {
+fn deleted(node: &CheckedNode<'_>, uid: &PodUid, youngest: Timestamp) -> bool {
     let as_of = match &node.snapshot.pods {
         Pods::Known(list) => list.as_of,
         Pods::Unknown(_) => return false,
@@ -117,7 +121,7 @@ fn deleted(node: &Node<'_>, uid: &PodUid, youngest: Timestamp) -> bool {
 }
 
 fn link_rule(
-    node: &Node<'_>,
+    node: &CheckedNode<'_>,
     policy: &Policy,
     removal: &Removal,
     link: &LogLink,
@@ -158,8 +162,8 @@ fn start_and_id(name: &str) -> Option<(&str, &str)> {
 }
 
 fn container_rule(
-    node: &Node<'_>,
-    logs: &Index<'_>,
+    node: &CheckedNode<'_>,
+    logs: &LogIndex<'_>,
     removal: &Removal,
     container: &RemovedContainer,
 ) -> Option<&'static str> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::places::Places;
+use super::id_index::IdIndex;
 use crate::gc::{Policy, Removal};
 use crate::model::{
     ConfigSource, Container, ContainerState, Numbering, PodHistory, PodSandbox, PodSandboxState,
@@ -14,16 +14,16 @@ use crate::model::{
 };
 
 /// The node of a plan.
-pub(super) struct Node<'a> {
+pub(super) struct CheckedNode<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) policy: &'a Policy,
     pub(super) containers: Vec<ContainerRow<'a>>,
-    container_ids: Places<'a>,
+    container_ids: IdIndex<'a>,
     pub(super) sandboxes: Vec<SandboxRow<'a>>,
     /// For each removal: the position of its object.
     planned: Vec<Option<usize>>,
     uids: Numbering<'a>,
-    pods: Vec<Pod<'a>>,
+    pods: Vec<CheckedPod<'a>>,
     /// The pods of remaining containers without a sandbox id; `None`: one without a pod.
     pub(super) astray: BTreeSet<Option<usize>>,
     /// The sources for which the list can show that a pod is absent.
@@ -37,7 +37,7 @@ pub(super) struct Node<'a> {
 /// A container with the facts that the rules need.
 pub(super) struct ContainerRow<'a> {
     pub(super) row: &'a Container,
-    pub(super) facts: Facts,
+    pub(super) facts: RowFacts,
     /// The position of its sandbox.
     pub(super) sandbox: Option<usize>,
 }
@@ -45,13 +45,13 @@ pub(super) struct ContainerRow<'a> {
 /// A sandbox with the facts that the rules need.
 pub(super) struct SandboxRow<'a> {
     pub(super) row: &'a PodSandbox,
-    pub(super) facts: Facts,
+    pub(super) facts: RowFacts,
     /// Number of remaining containers that name it.
     pub(super) staying: usize,
 }
 
 /// What the rules ask of both.
-pub(super) struct Facts {
+pub(super) struct RowFacts {
     pub(super) pod: Option<usize>,
     /// The place of the removal that plans it, the first if there are several.
     pub(super) removal: Option<usize>,
@@ -61,7 +61,7 @@ pub(super) struct Facts {
     pub(super) superseded: bool,
 }
 
-impl Facts {
+impl RowFacts {
     fn new(pod: Option<usize>, id_is_shared: bool) -> Self {
         Self {
             pod,
@@ -78,13 +78,13 @@ impl Facts {
 
 /// The object of a removal.
 #[derive(Clone, Copy)]
-pub(super) enum Found<'n, 'a> {
+pub(super) enum PlannedRow<'n, 'a> {
     Container(&'n ContainerRow<'a>),
     Sandbox(&'n SandboxRow<'a>),
 }
 
-impl Found<'_, '_> {
-    pub(super) fn facts(&self) -> &Facts {
+impl PlannedRow<'_, '_> {
+    pub(super) fn facts(&self) -> &RowFacts {
         match self {
             Self::Container(row) => &row.facts,
             Self::Sandbox(row) => &row.facts,
@@ -97,7 +97,7 @@ impl Found<'_, '_> {
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, and all can be true"
 )]
-pub(super) struct Pod<'a> {
+pub(super) struct CheckedPod<'a> {
     pub(super) uid: &'a str,
     pub(super) listed: Option<SourcePod>,
     pub(super) history: Option<&'a PodHistory>,
@@ -106,7 +106,7 @@ pub(super) struct Pod<'a> {
     /// A container is in state unknown: it may run.
     pub(super) doubtful: bool,
     pub(super) has_sandbox: bool,
-    pub(super) said: Said,
+    pub(super) said: NamedSource,
     pub(super) youngest: Option<Timestamp>,
     /// Every container of it has exited.
     pub(super) all_exited: bool,
@@ -118,14 +118,14 @@ pub(super) struct Pod<'a> {
 
 /// The source that a pod's sandboxes name, now or earlier.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum NamedSource {
     Nothing,
     One(ConfigSource),
     /// They contradict each other.
     Several,
 }
 
-impl Said {
+impl NamedSource {
     fn add(&mut self, source: Option<ConfigSource>) {
         let Some(source) = source else { return };
         *self = match *self {
@@ -136,14 +136,14 @@ impl Said {
     }
 }
 
-impl<'a> Pod<'a> {
+impl<'a> CheckedPod<'a> {
     fn new(
         uid: &'a str,
         listed: Option<&'a SourcePod>,
         history: Option<&'a PodHistory>,
         last_exit: Option<Timestamp>,
     ) -> Self {
-        let mut said = Said::Nothing;
+        let mut said = NamedSource::Nothing;
         said.add(history.and_then(|history| history.config_source));
         Self {
             uid,
@@ -178,7 +178,7 @@ impl<'a> Pod<'a> {
     }
 }
 
-impl<'a> Node<'a> {
+impl<'a> CheckedNode<'a> {
     pub(super) fn of(snapshot: &'a Snapshot, policy: &'a Policy, removals: &'a [Removal]) -> Self {
         let containers = snapshot.containers.iter();
         let sandboxes = snapshot.sandboxes.iter();
@@ -186,12 +186,12 @@ impl<'a> Node<'a> {
             let ids = removals.iter();
             ids.map(move |it| (it.subject.target == target).then_some(it.subject.id.as_str()))
         };
-        let container_ids = Places::of(
+        let container_ids = IdIndex::of(
             containers.clone().map(|it| it.id.as_str()),
             planned(Target::Containers),
         );
         let named = containers.clone().map(|it| Some(it.sandbox_id.as_str()));
-        let sandbox_ids = Places::of(
+        let sandbox_ids = IdIndex::of(
             sandboxes.clone().map(|it| it.id.as_str()),
             named.chain(planned(Target::Sandboxes)),
         );
@@ -216,7 +216,7 @@ impl<'a> Node<'a> {
         for (place, row) in containers.enumerate() {
             node.containers.push(ContainerRow {
                 row,
-                facts: Facts::new(node.uids.at(place), node.container_ids.is_shared(place)),
+                facts: RowFacts::new(node.uids.at(place), node.container_ids.is_shared(place)),
                 sandbox: sandbox_ids.asked(place),
             });
         }
@@ -224,7 +224,7 @@ impl<'a> Node<'a> {
             let pod = node.uids.at(snapshot.containers.len() + place);
             node.sandboxes.push(SandboxRow {
                 row,
-                facts: Facts::new(pod, sandbox_ids.is_shared(place)),
+                facts: RowFacts::new(pod, sandbox_ids.is_shared(place)),
                 staying: 0,
             });
         }
@@ -252,7 +252,9 @@ impl<'a> Node<'a> {
         let told = listed.into_iter().zip(histories).zip(last_exits);
         let pods = self.uids.texts().zip(told);
         self.pods = pods
-            .map(|(uid, ((listed, history), exit))| Pod::new(uid, listed, history, exit.copied()))
+            .map(|(uid, ((listed, history), exit))| {
+                CheckedPod::new(uid, listed, history, exit.copied())
+            })
             .collect();
         for (place, row) in snapshot.containers.iter().enumerate() {
             let pod = self.uids.at(place);
@@ -339,9 +341,9 @@ impl<'a> Node<'a> {
     }
 
     /// Returns the records that are planned, each with the place of its first removal.
-    pub(super) fn planned(&self) -> impl Iterator<Item = (usize, Found<'_, 'a>)> {
-        let containers = self.containers.iter().map(Found::Container);
-        let sandboxes = self.sandboxes.iter().map(Found::Sandbox);
+    pub(super) fn planned(&self) -> impl Iterator<Item = (usize, PlannedRow<'_, 'a>)> {
+        let containers = self.containers.iter().map(PlannedRow::Container);
+        let sandboxes = self.sandboxes.iter().map(PlannedRow::Sandbox);
         let all = containers.chain(sandboxes);
         all.filter_map(|record| Some((record.facts().removal?, record)))
     }
@@ -352,12 +354,12 @@ impl<'a> Node<'a> {
     }
 
     /// Returns the pod with this number.
-    pub(super) fn pod(&self, number: Option<usize>) -> Option<&Pod<'a>> {
+    pub(super) fn pod(&self, number: Option<usize>) -> Option<&CheckedPod<'a>> {
         self.pods.get(number?)
     }
 
     /// Returns every pod of which the runtime has something.
-    pub(super) fn pods(&self) -> &[Pod<'a>] {
+    pub(super) fn pods(&self) -> &[CheckedPod<'a>] {
         &self.pods
     }
 
@@ -367,7 +369,7 @@ impl<'a> Node<'a> {
     }
 
     /// Returns the facts of a pod of which the runtime has nothing.
-    pub(super) fn unseen_pod<'b>(&self, uid: &'b PodUid) -> Pod<'b>
+    pub(super) fn unseen_pod<'b>(&self, uid: &'b PodUid) -> CheckedPod<'b>
     where
         'a: 'b,
     {
@@ -378,7 +380,7 @@ impl<'a> Node<'a> {
         };
         let last_exit = snapshot.last_exits.get(uid).copied();
         let history = snapshot.pod_history.get(uid);
-        Pod::new(uid.as_str(), listed, history, last_exit)
+        CheckedPod::new(uid.as_str(), listed, history, last_exit)
     }
 
     pub(super) fn older_than(&self, then: Timestamp, minimum: Duration) -> bool {

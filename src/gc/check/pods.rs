@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::node::{Node, Pod, Said};
+use super::node::{CheckedNode, CheckedPod, NamedSource};
 use crate::model::{ConfigSource, Coverage, Pods, PodsUnknown};
 
-impl Node<'_> {
+impl CheckedNode<'_> {
     /// The list has every pod of which something runs here, or may.
     pub(super) fn list_is_whole(&self) -> bool {
         let doubts = !self.policy.containers.include_unknown;
-        let may_live = |pod: &&Pod<'_>| pod.alive || doubts && pod.doubtful;
+        let may_live = |pod: &&CheckedPod<'_>| pod.alive || doubts && pod.doubtful;
         matches!(self.snapshot.pods, Pods::Known(_))
             && self.snapshot.seen.is_all_that_lives()
             && self
@@ -23,7 +23,7 @@ impl Node<'_> {
     }
 
     /// Lists that have every living pod, and another pod of its source, have lacked it for long enough.
-    pub(super) fn is_deleted(&self, pod: &Pod<'_>) -> bool {
+    pub(super) fn is_deleted(&self, pod: &CheckedPod<'_>) -> bool {
         pod.listed.is_none()
             && self.whole
             && !pod.alive
@@ -33,27 +33,27 @@ impl Node<'_> {
             && self.has_come_up
     }
 
-    fn is_long_absent(&self, pod: &Pod<'_>) -> bool {
+    fn is_long_absent(&self, pod: &CheckedPod<'_>) -> bool {
         let settle = self.policy.pods.settle;
         let since = pod.history.and_then(|history| history.absent_since);
         settle == Duration::ZERO || since.is_some_and(|since| self.older_than(since, settle))
     }
 
     /// The list names another pod of the same source, and can show all pods of it.
-    fn list_can_tell(&self, pod: &Pod<'_>) -> bool {
+    fn list_can_tell(&self, pod: &CheckedPod<'_>) -> bool {
         let unseen = !pod.has_sandbox && self.snapshot.seen.sandboxes < Coverage::Whole;
         let source = match pod.said {
-            Said::One(source) => source,
-            Said::Several => return false,
-            Said::Nothing if unseen => return false,
-            Said::Nothing if is_hash(pod.uid) => ConfigSource::File,
-            Said::Nothing => ConfigSource::Api,
+            NamedSource::One(source) => source,
+            NamedSource::Several => return false,
+            NamedSource::Nothing if unseen => return false,
+            NamedSource::Nothing if is_hash(pod.uid) => ConfigSource::File,
+            NamedSource::Nothing => ConfigSource::Api,
         };
         self.prove_absence.contains(&source)
     }
 
     /// Every object of the pod is older than the list, and had exited by then.
-    fn is_not_younger(&self, pod: &Pod<'_>) -> bool {
+    fn is_not_younger(&self, pod: &CheckedPod<'_>) -> bool {
         let Pods::Known(list) = &self.snapshot.pods else {
             return false;
         };
@@ -67,7 +67,7 @@ impl Node<'_> {
     }
 
     /// The source says finished, or does not know the pod and the operator's setting covers it.
-    pub(super) fn is_finished(&self, pod: &Pod<'_>) -> bool {
+    pub(super) fn is_finished(&self, pod: &CheckedPod<'_>) -> bool {
         let unseen = !self.snapshot.seen.is_all();
         if is_static(pod) || pod.alive || pod.doubtful || unseen {
             return false;
@@ -80,11 +80,11 @@ impl Node<'_> {
     }
 
     /// The source itself says that the pod finished; the operator's setting does not count.
-    pub(super) fn source_says_over(&self, pod: &Pod<'_>) -> bool {
+    pub(super) fn source_says_over(&self, pod: &CheckedPod<'_>) -> bool {
         self.is_deleted(pod) || self.whole && pod.listed.is_some_and(|pod| pod.finished)
     }
 
-    fn is_covered_by_lever(&self, pod: &Pod<'_>) -> bool {
+    fn is_covered_by_lever(&self, pod: &CheckedPod<'_>) -> bool {
         let Some(after) = self.policy.assume_finished_after else {
             return false;
         };
@@ -99,11 +99,11 @@ impl Node<'_> {
 }
 
 /// The kubelet has the pod from the node itself, not from the API.
-fn is_static(pod: &Pod<'_>) -> bool {
+fn is_static(pod: &CheckedPod<'_>) -> bool {
     match pod.said {
-        Said::One(source) => source != ConfigSource::Api,
-        Said::Several => true,
-        Said::Nothing => is_hash(pod.uid),
+        NamedSource::One(source) => source != ConfigSource::Api,
+        NamedSource::Several => true,
+        NamedSource::Nothing => is_hash(pod.uid),
     }
 }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::Violation;
-use super::node::{Node, Pod};
+use super::node::{CheckedNode, CheckedPod};
 use crate::gc::Removal;
 use crate::model::{Coverage, RemoveReason};
 
 /// Returns the removals that are too early.
-pub(super) fn violations(node: &Node<'_>, removals: &[Removal]) -> Vec<Violation> {
+pub(super) fn violations(node: &CheckedNode<'_>, removals: &[Removal]) -> Vec<Violation> {
     if node.policy.pods.quiet.is_zero() {
         return Vec::new();
     }
@@ -40,7 +40,7 @@ pub(super) fn violations(node: &Node<'_>, removals: &[Removal]) -> Vec<Violation
         .collect()
 }
 
-fn has_been_over(node: &Node<'_>, pod: &Pod<'_>) -> bool {
+fn has_been_over(node: &CheckedNode<'_>, pod: &CheckedPod<'_>) -> bool {
     let (snapshot, policy) = (node.snapshot, node.policy);
     let quiet = policy.pods.quiet;
     let before = |at: Timestamp, then: Timestamp, long: Duration| {

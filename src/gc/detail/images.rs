@@ -1,7 +1,7 @@
 //! Explains a verdict on an image in words.
 
 use super::super::Subject;
-use super::super::facts::{Facts, span};
+use super::super::facts::{PlanFacts, span};
 use super::super::images::{space_wanted, unknown_users, used_percent};
 use super::{and_more, record};
 use crate::model::{
@@ -9,7 +9,7 @@ use crate::model::{
     short_duration,
 };
 
-impl Facts<'_> {
+impl PlanFacts<'_> {
     pub(super) fn kept_image(&self, subject: &Subject, reason: KeepReason) -> String {
         let (Some(image), Images::Known(store)) = (self.image(&subject.id), &self.snapshot.images)
         else {

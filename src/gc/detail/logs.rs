@@ -2,11 +2,11 @@
 
 use super::super::Subject;
 use super::super::age::at_least;
-use super::super::facts::{Facts, short};
+use super::super::facts::{PlanFacts, short};
 use super::record;
 use crate::model::{KeepReason, LinkTarget, RemoveReason, container_id_of};
 
-impl Facts<'_> {
+impl PlanFacts<'_> {
     pub(super) fn kept_log(&self, subject: &Subject, reason: KeepReason) -> String {
         match reason {
             KeepReason::PodExists | KeepReason::PodsUnknown if self.log_link(subject).is_none() => {

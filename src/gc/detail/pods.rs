@@ -2,12 +2,12 @@
 
 use jiff::SignedDuration;
 
-use super::super::facts::{Facts, span};
+use super::super::facts::{PlanFacts, span};
 use super::super::knowledge::{AFTER_REBOOT, is_rebooted};
 use super::super::{PodKnowledge, Subject};
 use crate::model::{Pods, short_duration};
 
-impl Facts<'_> {
+impl PlanFacts<'_> {
     /// Describes what is known of its pod.
     pub(super) fn pod_words(&self, subject: &Subject) -> String {
         match (subject.pod_state, &self.snapshot.pods) {

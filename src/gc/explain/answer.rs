@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::super::{PodKnowledge, Subject, Verdict};
 use super::find::{Hit, NotFound};
 use super::words::{kept_text, remove_text};
-use super::{Explainer, Explanation, Judged, PodFacts, label, title};
+use super::{Explainer, Explanation, JudgedObject, PodFacts, label, title};
 use crate::model::{Quarantined, Target};
 
 /// Objects of a pod that an answer lists.
@@ -18,7 +18,7 @@ const OBJECTS_MAX: usize = 500;
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Explanations"))]
 #[serde(untagged)]
-pub enum Answer<'a> {
+pub enum ExplainAnswer<'a> {
     /// One object.
     Object(Box<ObjectAnswer<'a>>),
     /// A pod with its objects.
@@ -88,20 +88,20 @@ impl<'a> Explainer<'a> {
         &self,
         id: &str,
         quarantine: impl Fn(&str) -> Option<Quarantined>,
-    ) -> Result<Answer<'a>, NotFound> {
+    ) -> Result<ExplainAnswer<'a>, NotFound> {
         Ok(match self.find(id)? {
-            Hit::Object(judged) => Answer::Object(Box::new(ObjectAnswer {
+            Hit::Object(judged) => ExplainAnswer::Object(Box::new(ObjectAnswer {
                 object: self.verdict(judged, &quarantine),
                 why: self.explain(judged),
                 taken_at: self.facts.snapshot.taken_at,
             })),
-            Hit::Pod(uid) => Answer::Pod(Box::new(self.pod(uid, &quarantine))),
+            Hit::Pod(uid) => ExplainAnswer::Pod(Box::new(self.pod(uid, &quarantine))),
         })
     }
 
     fn verdict(
         &self,
-        judged: Judged<'a>,
+        judged: JudgedObject<'a>,
         quarantine: &impl Fn(&str) -> Option<Quarantined>,
     ) -> ObjectVerdict<'a> {
         let subject = judged.subject;
@@ -142,11 +142,11 @@ impl<'a> Explainer<'a> {
         uid: &'a str,
         quarantine: &impl Fn(&str) -> Option<Quarantined>,
     ) -> PodAnswer<'a> {
-        let is_of_pod = |judged: &Judged<'_>| {
+        let is_of_pod = |judged: &JudgedObject<'_>| {
             let pod = judged.subject.pod.as_ref();
             pod.is_some_and(|pod| pod.uid.as_str() == uid)
         };
-        let mut all: Vec<Judged<'a>> = self.judged().filter(is_of_pod).collect();
+        let mut all: Vec<JudgedObject<'a>> = self.judged().filter(is_of_pod).collect();
         // People ask about what stays.
         all.sort_by_key(|judged| matches!(judged.verdict, Verdict::Remove(_)));
         let first = all.first().map(|judged| judged.subject);
@@ -169,7 +169,7 @@ impl<'a> Explainer<'a> {
     }
 }
 
-fn pod_summary(facts: &PodFacts, all: &[Judged<'_>]) -> String {
+fn pod_summary(facts: &PodFacts, all: &[JudgedObject<'_>]) -> String {
     let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for judged in all {
         *reasons.entry(label(judged.verdict)).or_default() += 1;

@@ -6,14 +6,14 @@ use super::super::containers::counts_from;
 use super::super::facts::span;
 use super::super::wait::at_later;
 use super::super::{PodKnowledge, Subject, Verdict, plan};
-use super::{Change, Explainer, Holder, Judged, RuleLine, Since, decided, label};
+use super::{Change, Explainer, Holder, JudgedObject, RuleLine, Since, decided, label};
 use crate::model::{ContainerState, KeepReason, RemoveReason, Target, Targets};
 
 /// Waits in a row that are followed: one for each rule that time alone answers.
 const WAITS_MAX: usize = 5;
 
 /// What time alone brings.
-struct Wait {
+struct ComingVerdict {
     after: Duration,
     /// The settings that are waited for.
     for_settings: Vec<&'static str>,
@@ -25,7 +25,7 @@ impl<'a> Explainer<'a> {
     /// Returns what would lead to the opposite verdict; each is enough.
     pub(super) fn would_change(
         &self,
-        judged: Judged<'a>,
+        judged: JudgedObject<'a>,
         rules: &[RuleLine],
         held_by: &[Holder],
     ) -> Vec<Change> {
@@ -57,10 +57,10 @@ impl<'a> Explainer<'a> {
 
     /// Follows the rules that time alone answers, by planning on the same node later; `None` if the deciding rule is
     /// none of them.
-    fn wait(&self, judged: Judged<'_>, rules: &[RuleLine]) -> Option<Wait> {
+    fn wait(&self, judged: JudgedObject<'_>, rules: &[RuleLine]) -> Option<ComingVerdict> {
         let rule = decided(rules).filter(|_| matches!(judged.verdict, Verdict::Keep(_)))?;
         let (after, setting) = self.left_of(judged.subject, rule)?;
-        let mut wait = Wait {
+        let mut wait = ComingVerdict {
             after,
             for_settings: vec![setting],
             then: judged.verdict,
@@ -70,7 +70,7 @@ impl<'a> Explainer<'a> {
             let plan = plan(&snapshot, self.facts.policy, &Targets::all().0);
             let later = Explainer::of(&snapshot, self.facts.policy, &plan, self.source);
             let subject = judged.subject;
-            let is_it = |it: &Judged<'_>| {
+            let is_it = |it: &JudgedObject<'_>| {
                 it.subject.target == subject.target && it.subject.id == subject.id
             };
             let then = later.judged().find(is_it)?;
@@ -259,7 +259,7 @@ impl<'a> Explainer<'a> {
             1 => String::new(),
             count => format!(", and the other {}", count - 1),
         };
-        let is_it = |it: &Judged<'_>| {
+        let is_it = |it: &JudgedObject<'_>| {
             it.subject.target == Target::Containers && it.subject.id.as_str() == first.id
         };
         let held = self.judged().find(is_it);
@@ -300,7 +300,7 @@ impl<'a> Explainer<'a> {
     }
 
     /// Returns since when an object is as it is, and what happened then.
-    pub(super) fn since(&self, judged: Judged<'_>, rules: &[RuleLine]) -> Option<Since> {
+    pub(super) fn since(&self, judged: JudgedObject<'_>, rules: &[RuleLine]) -> Option<Since> {
         let subject = judged.subject;
         let by_absence = matches!(
             (judged.verdict, decided(rules)),
@@ -423,7 +423,7 @@ mod tests {
         let policy = Policy::default();
         let plan: Plan = plan(&snapshot, &policy, &Targets::all().0);
         let explainer = Explainer::of(&snapshot, &policy, &plan, PodSourceKind::Kubelet);
-        let judged = Judged { subject, verdict };
+        let judged = JudgedObject { subject, verdict };
         let changes = explainer.would_change(judged, &[], &[]);
         changes.into_iter().map(|change| change.what).collect()
     }

@@ -1,7 +1,7 @@
 //! Finds what a person means: by id, the beginning of an id, or a name.
 
 use super::super::Verdict;
-use super::{Explainer, Judged, title};
+use super::{Explainer, JudgedObject, title};
 use crate::model::{PodRef, Target};
 
 /// The shortest beginning of an id that is accepted.
@@ -12,7 +12,7 @@ const CANDIDATES_MAX: usize = 10;
 /// What was found.
 pub(super) enum Hit<'a> {
     /// An object.
-    Object(Judged<'a>),
+    Object(JudgedObject<'a>),
     /// A pod, by its UID.
     Pod(&'a str),
 }
@@ -41,7 +41,7 @@ pub enum NotFound {
 impl<'a> Explainer<'a> {
     /// Finds the one object or pod that `id` names.
     pub(super) fn find(&self, id: &str) -> Result<Hit<'a>, NotFound> {
-        let name = Name::parse(id);
+        let name = QualifiedName::parse(id);
         let mut hits = Vec::new();
         let mut pods: Vec<&'a PodRef> = Vec::new();
         // A list of candidates begins with what stays.
@@ -86,7 +86,12 @@ impl<'a> Explainer<'a> {
         hits.pop().ok_or_else(|| NotFound::Nothing(id.to_owned()))
     }
 
-    fn is_meant(&self, judged: Judged<'_>, id: &str, name: Option<&Name<'_>>) -> bool {
+    fn is_meant(
+        &self,
+        judged: JudgedObject<'_>,
+        id: &str,
+        name: Option<&QualifiedName<'_>>,
+    ) -> bool {
         let subject = judged.subject;
         match subject.target {
             Target::Images => {
@@ -100,14 +105,14 @@ impl<'a> Explainer<'a> {
                     || image().is_some_and(|image| image.names().any(|name| name == id))
             }
             Target::Containers => {
-                let of_name = |name: &Name<'_>| {
+                let of_name = |name: &QualifiedName<'_>| {
                     let container = name.container == Some(subject.name.as_str());
                     container && name.is_of(subject.pod.as_deref(), subject.attempt)
                 };
                 begins(&subject.id, id) || name.is_some_and(of_name)
             }
             Target::Sandboxes => {
-                let of_name = |name: &Name<'_>| {
+                let of_name = |name: &QualifiedName<'_>| {
                     let sandbox = name.container.is_none() && name.attempt.is_some();
                     sandbox && name.is_of(subject.pod.as_deref(), subject.attempt)
                 };
@@ -124,14 +129,14 @@ fn begins(whole: &str, id: &str) -> bool {
 }
 
 /// `namespace/pod`, `namespace/pod/container`, or either with `#attempt`: one sandbox, one container.
-struct Name<'q> {
+struct QualifiedName<'q> {
     namespace: &'q str,
     pod: &'q str,
     container: Option<&'q str>,
     attempt: Option<u32>,
 }
 
-impl<'q> Name<'q> {
+impl<'q> QualifiedName<'q> {
     fn parse(text: &'q str) -> Option<Self> {
         let numbered = text.rsplit_once('#');
         let numbered = numbered.and_then(|(path, number)| Some((path, number.parse().ok()?)));

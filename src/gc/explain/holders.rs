@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::super::facts::span;
 use super::super::{PodKnowledge, Verdict};
-use super::{Explainer, Holder, Judged, PodFacts, RuleLine, decided, label, title};
+use super::{Explainer, Holder, JudgedObject, PodFacts, RuleLine, decided, label, title};
 use crate::model::{Container, KeepReason, PodRef, PodSandboxState, Pods, SourcePod, Target};
 
 /// Holders that an answer names.
@@ -13,7 +13,11 @@ const HOLDERS_MAX: usize = 20;
 
 impl<'a> Explainer<'a> {
     /// Returns the holders of a kept object, the first ones, and how many more there are.
-    pub(super) fn held_by(&self, judged: Judged<'a>, rules: &[RuleLine]) -> (Vec<Holder>, usize) {
+    pub(super) fn held_by(
+        &self,
+        judged: JudgedObject<'a>,
+        rules: &[RuleLine],
+    ) -> (Vec<Holder>, usize) {
         let Verdict::Keep(reason) = judged.verdict else {
             return (Vec::new(), 0);
         };
@@ -44,7 +48,7 @@ impl<'a> Explainer<'a> {
         (holders, more)
     }
 
-    fn log_holders(&self, judged: Judged<'a>) -> Vec<(Target, &'a str)> {
+    fn log_holders(&self, judged: JudgedObject<'a>) -> Vec<(Target, &'a str)> {
         let subject = judged.subject;
         let (facts, pod) = (&self.facts, subject.pod.as_deref());
         if let Some(link) = facts.log_link(subject) {
@@ -61,15 +65,15 @@ impl<'a> Explainer<'a> {
     fn holders(&self, ids: &[(Target, &str)]) -> Vec<Holder> {
         let wanted: BTreeSet<(Target, &str)> = ids.iter().copied().collect();
         let is_wanted =
-            |it: &Judged<'_>| wanted.contains(&(it.subject.target, it.subject.id.as_str()));
-        let mut kept: Vec<Judged<'_>> = self.judged().filter(is_wanted).collect();
+            |it: &JudgedObject<'_>| wanted.contains(&(it.subject.target, it.subject.id.as_str()));
+        let mut kept: Vec<JudgedObject<'_>> = self.judged().filter(is_wanted).collect();
         // What goes in the same pass anyway says least.
         kept.sort_by_key(|it| matches!(it.verdict, Verdict::Remove(_)));
         let first = kept.into_iter().take(HOLDERS_MAX);
         first.map(|judged| self.holder(judged)).collect()
     }
 
-    fn holder(&self, judged: Judged<'_>) -> Holder {
+    fn holder(&self, judged: JudgedObject<'_>) -> Holder {
         let subject = judged.subject;
         let (verdict, reason) = label(judged.verdict);
         let pod = subject.pod.as_deref();

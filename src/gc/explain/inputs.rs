@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::containers::{ContainerRule, counts_from};
-use super::super::facts::{Facts, span};
+use super::super::facts::{PlanFacts, span};
 use super::super::images::{ImageRule, used_percent};
 use super::super::knowledge::is_rebooted;
 use super::super::logs::{ContainerLogRule, LogDirRule, LogLinkRule};
@@ -16,7 +16,7 @@ use crate::model::{
     LogLink, PodLogDir, PodRef, PodSandbox, short_duration,
 };
 
-impl Facts<'_> {
+impl PlanFacts<'_> {
     pub(super) fn container_inputs(
         &self,
         rule: ContainerRule,

@@ -3,12 +3,12 @@
 use strum::VariantArray;
 
 use super::super::containers::ContainerJudge;
-use super::super::facts::Facts;
+use super::super::facts::PlanFacts;
 use super::super::images::ImageJudge;
 use super::super::logs::{ContainerLogRule, LogDirJudge, LogLinkJudge, states};
 use super::super::sandboxes::{SandboxJudge, unless_quarantined};
 use super::super::{Policy, Subject, Verdict};
-use super::{Explainer, Judged, RuleLine, Said, label};
+use super::{Explainer, JudgedObject, RuleLine, RuleResult, label};
 use crate::model::{Images, KeepReason, Target};
 
 /// A rule that keeps what the others would remove.
@@ -36,7 +36,7 @@ impl Veto {
 
 impl Explainer<'_> {
     /// Returns the rules for an object in the order in which they are asked.
-    pub fn rules(&self, judged: Judged<'_>) -> Vec<RuleLine> {
+    pub fn rules(&self, judged: JudgedObject<'_>) -> Vec<RuleLine> {
         match judged.subject.target {
             Target::Containers => self.facts.of_container(judged.subject),
             Target::Sandboxes => self.facts.of_sandbox(judged.subject),
@@ -46,7 +46,7 @@ impl Explainer<'_> {
     }
 }
 
-impl Facts<'_> {
+impl PlanFacts<'_> {
     fn of_container(&self, subject: &Subject) -> Vec<RuleLine> {
         let (judge, _) = ContainerJudge::new(self.policy, &self.knowledge, &self.newest_containers);
         let place = self.container(&subject.id);
@@ -109,7 +109,7 @@ impl Facts<'_> {
         )
     }
 
-    fn of_log(&self, judged: Judged<'_>) -> Vec<RuleLine> {
+    fn of_log(&self, judged: JudgedObject<'_>) -> Vec<RuleLine> {
         let (snapshot, policy) = (self.snapshot, self.policy);
         let switch = Veto::switch(policy, Target::Logs, KeepReason::NotAsked);
         if let Some(dir) = self.log_dir(judged.subject) {
@@ -173,9 +173,9 @@ fn line(rule: &'static str, verdict: Option<Verdict>, inputs: String) -> RuleLin
     RuleLine {
         rule,
         said: match verdict {
-            None => Said::Passes,
-            Some(Verdict::Keep(_)) => Said::Keeps,
-            Some(Verdict::Remove(_)) => Said::Removes,
+            None => RuleResult::Passes,
+            Some(Verdict::Keep(_)) => RuleResult::Keeps,
+            Some(Verdict::Remove(_)) => RuleResult::Removes,
         },
         reason: verdict.map(|verdict| label(verdict).1),
         decides: false,
@@ -185,7 +185,7 @@ fn line(rule: &'static str, verdict: Option<Verdict>, inputs: String) -> RuleLin
 
 fn not_reached(rule: &'static str) -> RuleLine {
     RuleLine {
-        said: Said::NotReached,
+        said: RuleResult::NotReached,
         ..line(rule, None, String::new())
     }
 }

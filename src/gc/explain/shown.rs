@@ -8,7 +8,7 @@ use super::words::said;
 /// What is shown of an answer about an object or a pod.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Shown {
+pub(crate) struct ShownExplanation {
     pub(crate) kind: String,
     #[serde(flatten)]
     pub(crate) judged: ShownObject,
@@ -92,7 +92,7 @@ pub(crate) struct ShownFailure {
     pub(crate) next_try: Timestamp,
 }
 
-impl Shown {
+impl ShownExplanation {
     /// Returns the first holders, and how many more there are.
     pub(crate) fn holders(&self, most: usize) -> (&[ShownHolder], usize) {
         let shown = self.held_by.get(..most).unwrap_or(&self.held_by);

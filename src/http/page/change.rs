@@ -6,15 +6,15 @@ use super::words::count;
 use crate::model::{NodeFigures, Pass, short_size};
 
 /// What a figure was and is.
-struct Change {
+struct FigureChange {
     name: &'static str,
     before: Option<u64>,
     after: Option<u64>,
     is_size: bool,
 }
 
-fn changes(before: &NodeFigures, after: &NodeFigures) -> Vec<Change> {
-    let change = |name, figure: fn(&NodeFigures) -> Option<u64>, is_size| Change {
+fn changes(before: &NodeFigures, after: &NodeFigures) -> Vec<FigureChange> {
+    let change = |name, figure: fn(&NodeFigures) -> Option<u64>, is_size| FigureChange {
         name,
         before: figure(before),
         after: figure(after),
@@ -40,7 +40,7 @@ pub(super) fn figure(figure: Option<u64>, is_size: bool) -> String {
     }
 }
 
-fn difference(change: &Change) -> String {
+fn difference(change: &FigureChange) -> String {
     let (Some(before), Some(after)) = (change.before, change.after) else {
         return String::new();
     };

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::view::{EVIDENCE_ROWS, Part, Shown, View};
+use super::view::{EVIDENCE_ROWS, PageResult, ShownEvidence, View};
 use super::words::{ago, count, name, short_id, text};
 use crate::model::{Evidence, escape, short_size};
 
@@ -71,7 +71,7 @@ fn row(view: &View, evidence: &Evidence) -> Markup {
 }
 
 /// One container's evidence.
-pub(super) fn shown(view: &View, shown: &Part<Shown>) -> Markup {
+pub(super) fn shown(view: &View, shown: &PageResult<ShownEvidence>) -> Markup {
     html! {
         section #shown .wide aria-labelledby="shown-title" {
             @match shown {
@@ -83,7 +83,7 @@ pub(super) fn shown(view: &View, shown: &Part<Shown>) -> Markup {
     }
 }
 
-fn of(view: &View, shown: &Shown) -> Markup {
+fn of(view: &View, shown: &ShownEvidence) -> Markup {
     let it = &shown.evidence;
     html! {
         h2 #shown-title { "Container " (name(&it.container)) "#" (it.attempt) " of " (pod(it)) }
@@ -107,7 +107,7 @@ fn of(view: &View, shown: &Shown) -> Markup {
     }
 }
 
-fn log(shown: &Shown) -> Markup {
+fn log(shown: &ShownEvidence) -> Markup {
     let it = &shown.evidence.log;
     let log = match &shown.log {
         Ok(log) => log,

@@ -4,17 +4,17 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::view::{Part, View};
+use super::view::{PageResult, View};
 use super::words::{ago, count, span, text};
-use crate::gc::explain::shown::{Shown, ShownChange, ShownHolder};
+use crate::gc::explain::shown::{ShownChange, ShownExplanation, ShownHolder};
 
 /// Objects of a pod and holders that are shown; the API has more.
 const ROWS_MAX: usize = 50;
 
-pub(super) fn section(view: &View, explanation: &Part<Value>) -> Markup {
+pub(super) fn section(view: &View, explanation: &PageResult<Value>) -> Markup {
     let shown = explanation.as_ref().map_err(String::clone);
     let shown = shown.and_then(|value| {
-        Shown::deserialize(value)
+        ShownExplanation::deserialize(value)
             .map_err(|error| format!("the explanation cannot be shown: {error}"))
     });
     html! {
@@ -32,7 +32,7 @@ pub(super) fn section(view: &View, explanation: &Part<Value>) -> Markup {
     }
 }
 
-fn object(view: &View, shown: &Shown) -> Markup {
+fn object(view: &View, shown: &ShownExplanation) -> Markup {
     let verdict = shown.judged.said();
     let (holders, more) = shown.holders(ROWS_MAX);
     html! {
@@ -86,7 +86,7 @@ fn would_change(change: &ShownChange) -> Markup {
     }
 }
 
-fn rules(shown: &Shown) -> Markup {
+fn rules(shown: &ShownExplanation) -> Markup {
     html! {
         @if !shown.rules.is_empty() {
             details {
@@ -110,7 +110,7 @@ fn rules(shown: &Shown) -> Markup {
     }
 }
 
-fn pod(view: &View, shown: &Shown) -> Markup {
+fn pod(view: &View, shown: &ShownExplanation) -> Markup {
     let title = shown
         .pod
         .as_ref()

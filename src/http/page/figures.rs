@@ -4,12 +4,12 @@ use maud::{Markup, html};
 use tokio::time::Instant;
 
 use super::drawing::{Bar, bar, sparkline};
-use super::history::Series;
+use super::history::TimeSeries;
 use super::view::View;
 use super::words::{ago, count, span, text};
 use crate::gc::knowledge::SourceState;
 use crate::model::{Brake, ContainerState, Coverage, PodSandboxState, short_size};
-use crate::snapshot::{Look, Sample, Weight};
+use crate::snapshot::{Look, TrendSample, Weight};
 
 /// A longer time to a limit is not told: no history is that steady.
 const HOURS_MAX: f64 = 72.0;
@@ -27,7 +27,7 @@ pub(super) fn section(view: &View) -> Markup {
 }
 
 fn table(view: &View, look: &Look) -> Markup {
-    let reach = Series::of(&view.trend, |_| Some(0.0)).reach(Instant::now());
+    let reach = TimeSeries::of(&view.trend, |_| Some(0.0)).reach(Instant::now());
     let reach = reach.map(|it| span(it.as_secs().try_into().unwrap_or(i64::MAX)));
     html! {
         table.figures {
@@ -56,10 +56,10 @@ fn row(name: &str, now: &Markup, trend: &Markup) -> Markup {
 fn trend(
     view: &View,
     what: &str,
-    figure: impl Fn(&Sample) -> Option<f64>,
+    figure: impl Fn(&TrendSample) -> Option<f64>,
     words: impl Fn(f64) -> String,
 ) -> Markup {
-    let series = Series::of(&view.trend, figure);
+    let series = TimeSeries::of(&view.trend, figure);
     let now = Instant::now();
     let (Some((least, most)), Some(reach)) = (series.bounds(), series.reach(now)) else {
         return html! { span.muted { "no history yet" } };
@@ -96,7 +96,7 @@ fn containers(view: &View, look: &Look) -> Markup {
         @if unknown > 0 { ", " (count(unknown)) " unknown" }
         (incomplete(list.coverage))
     };
-    let figure = |it: &Sample| it.exited_containers.map(f64::from);
+    let figure = |it: &TrendSample| it.exited_containers.map(f64::from);
     row(name, &now, &trend(view, "Exited containers", figure, whole))
 }
 
@@ -111,7 +111,7 @@ fn sandboxes(view: &View, look: &Look) -> Markup {
         (count(ready(PodSandboxState::Ready))) " ready"
         (incomplete(list.coverage))
     };
-    let figure = |it: &Sample| it.not_ready_sandboxes.map(f64::from);
+    let figure = |it: &TrendSample| it.not_ready_sandboxes.map(f64::from);
     row(
         name,
         &now,
@@ -130,8 +130,8 @@ fn incomplete(coverage: Coverage) -> Markup {
 fn lists(view: &View, look: &Look) -> Markup {
     let weights = look.weights();
     let kib = |it: Option<u32>| it.map(|kib| 1024.0 * f64::from(kib));
-    let containers = Series::of(&view.trend, |it| kib(it.containers_list_kib));
-    let sandboxes = Series::of(&view.trend, |it| kib(it.sandboxes_list_kib));
+    let containers = TimeSeries::of(&view.trend, |it| kib(it.containers_list_kib));
+    let sandboxes = TimeSeries::of(&view.trend, |it| kib(it.sandboxes_list_kib));
     let size = |bytes: f64| {
         #[expect(
             clippy::cast_possible_truncation,
@@ -140,8 +140,9 @@ fn lists(view: &View, look: &Look) -> Markup {
         )]
         short_size(bytes as u64)
     };
-    let drawn =
-        |what, figure: fn(&Sample) -> Option<u32>| trend(view, what, |it| kib(figure(it)), size);
+    let drawn = |what, figure: fn(&TrendSample) -> Option<u32>| {
+        trend(view, what, |it| kib(figure(it)), size)
+    };
     html! {
         (row("List of containers", &list(view, weights.containers, Some(&containers)),
             &drawn("Size of the list of containers", |it| it.containers_list_kib)))
@@ -153,7 +154,7 @@ fn lists(view: &View, look: &Look) -> Markup {
 
 /// A list over its limit blinds the kubelet, so its distance matters.
 #[expect(clippy::cast_precision_loss, reason = "hours, roughly")]
-fn list(view: &View, weight: Weight, series: Option<&Series>) -> Markup {
+fn list(view: &View, weight: Weight, series: Option<&TimeSeries>) -> Markup {
     let (Some(bytes), Some(ratio)) = (weight.bytes, weight.ratio()) else {
         return unread();
     };
@@ -204,7 +205,7 @@ fn image_filesystem(view: &View, look: &Look) -> Markup {
             (count(usage.inodes_free)) " left"
         }
     };
-    let figure = |it: &Sample| it.image_fs_used_percent.map(f64::from);
+    let figure = |it: &TrendSample| it.image_fs_used_percent.map(f64::from);
     let words = |percent: f64| format!("{percent:.0}%");
     row(
         name,

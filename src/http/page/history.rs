@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::snapshot::Sample;
+use crate::snapshot::TrendSample;
 
 /// Growth over a shorter time says nothing.
 const REACH_MIN: Duration = Duration::from_secs(600);
@@ -12,12 +12,15 @@ const REACH_MIN: Duration = Duration::from_secs(600);
 const FALL: f64 = 0.02;
 
 /// A figure over time, oldest first.
-pub(super) struct Series {
+pub(super) struct TimeSeries {
     points: Vec<(Instant, f64)>,
 }
 
-impl Series {
-    pub(super) fn of(samples: &[Sample], figure: impl Fn(&Sample) -> Option<f64>) -> Self {
+impl TimeSeries {
+    pub(super) fn of(
+        samples: &[TrendSample],
+        figure: impl Fn(&TrendSample) -> Option<f64>,
+    ) -> Self {
         let points = samples.iter().filter_map(|it| Some((it.at, figure(it)?)));
         Self {
             points: points.collect(),
@@ -67,11 +70,11 @@ impl Series {
 mod tests {
     use super::*;
 
-    fn series(values: &[f64], every: u64) -> Series {
+    fn series(values: &[f64], every: u64) -> TimeSeries {
         let began = Instant::now();
         let at = |place: usize| began + Duration::from_secs(every) * u32::try_from(place).unwrap();
         let points = values.iter().enumerate();
-        Series {
+        TimeSeries {
             points: points.map(|(place, value)| (at(place), *value)).collect(),
         }
     }

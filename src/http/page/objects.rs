@@ -17,7 +17,7 @@ const WORDS_MAX: usize = 8;
 pub(super) const ROWS_MAX: usize = 100;
 
 /// An object with its verdict.
-struct Row<'a> {
+struct ObjectRow<'a> {
     subject: &'a Subject,
     goes: bool,
     reason: &'static str,
@@ -28,7 +28,7 @@ struct Row<'a> {
 }
 
 /// The key of a group: how soon it is shown, and its pod's namespace, name and UID; objects without a pod come last.
-type Group<'a> = (u8, bool, Option<(&'a str, &'a str, &'a str)>);
+type GroupKey<'a> = (u8, bool, Option<(&'a str, &'a str, &'a str)>);
 
 /// The form that finds objects. It is on the first screen, and works without JavaScript.
 pub(super) fn search(view: &View) -> Markup {
@@ -115,10 +115,10 @@ fn paging(asked: &Asked, page: usize, pages: usize, rows: usize) -> Markup {
     }
 }
 
-fn rows<'a>(asked: &Asked, plan: &'a Plan) -> Vec<Row<'a>> {
+fn rows<'a>(asked: &Asked, plan: &'a Plan) -> Vec<ObjectRow<'a>> {
     let words = asked.q.split_whitespace().map(str::to_lowercase);
     let words: BTreeSet<String> = words.take(WORDS_MAX).collect();
-    let goes = plan.removals.iter().map(|it| Row {
+    let goes = plan.removals.iter().map(|it| ObjectRow {
         subject: &it.subject,
         goes: true,
         reason: it.reason.label(),
@@ -126,7 +126,7 @@ fn rows<'a>(asked: &Asked, plan: &'a Plan) -> Vec<Row<'a>> {
         detail: &it.detail,
         rank: 1,
     });
-    let stays = plan.kept.iter().map(|it| Row {
+    let stays = plan.kept.iter().map(|it| ObjectRow {
         subject: &it.subject,
         goes: false,
         reason: it.reason.label(),
@@ -134,14 +134,14 @@ fn rows<'a>(asked: &Asked, plan: &'a Plan) -> Vec<Row<'a>> {
         detail: &it.detail,
         rank: rank(it.reason),
     });
-    let is_shown = |row: &Row<'_>| match asked.show {
+    let is_shown = |row: &ObjectRow<'_>| match asked.show {
         Show::All => true,
         Show::Goes => row.goes,
         Show::Stays => !row.goes,
     };
     let rows = goes.chain(stays).filter(is_shown);
     let rows = rows.filter(|row| asked.wants(row.subject.target));
-    let mut rows: Vec<Row<'a>> = rows.filter(|row| row.has_all(&words)).collect();
+    let mut rows: Vec<ObjectRow<'a>> = rows.filter(|row| row.has_all(&words)).collect();
     let mut first: BTreeMap<Option<(&str, &str, &str)>, u8> = BTreeMap::new();
     for row in &rows {
         let rank = first.entry(pod(row.subject)).or_insert(row.rank);
@@ -150,7 +150,7 @@ fn rows<'a>(asked: &Asked, plan: &'a Plan) -> Vec<Row<'a>> {
     rows.sort_by_cached_key(|row| {
         let pod = pod(row.subject);
         let rank = first.get(&pod).copied().unwrap_or(row.rank);
-        let group: Group<'_> = (rank, pod.is_none(), pod);
+        let group: GroupKey<'_> = (rank, pod.is_none(), pod);
         (
             group,
             row.rank,
@@ -195,7 +195,7 @@ fn pod(subject: &Subject) -> Option<(&str, &str, &str)> {
     Some((pod.namespace.as_str(), pod.name.as_str(), pod.uid.as_str()))
 }
 
-impl Row<'_> {
+impl ObjectRow<'_> {
     /// Says whether each word is in the object's name, its pod's, its id, its target or its reason.
     fn has_all(&self, words: &BTreeSet<String>) -> bool {
         if words.is_empty() {
@@ -214,7 +214,7 @@ impl Row<'_> {
     }
 }
 
-fn table(asked: &Asked, rows: &[Row<'_>]) -> Markup {
+fn table(asked: &Asked, rows: &[ObjectRow<'_>]) -> Markup {
     let groups = rows.chunk_by(|a, b| pod(a.subject) == pod(b.subject));
     html! {
         table.objects {
@@ -234,7 +234,7 @@ fn table(asked: &Asked, rows: &[Row<'_>]) -> Markup {
     }
 }
 
-fn heading(asked: &Asked, group: &[Row<'_>]) -> Markup {
+fn heading(asked: &Asked, group: &[ObjectRow<'_>]) -> Markup {
     let Some(first) = group.first() else {
         return html! {};
     };
@@ -258,7 +258,7 @@ fn knowledge(state: PodKnowledge) -> &'static str {
     }
 }
 
-fn object(asked: &Asked, row: &Row<'_>) -> Markup {
+fn object(asked: &Asked, row: &ObjectRow<'_>) -> Markup {
     let (subject, kind) = (row.subject, row.subject.target.noun());
     html! {
         tr {

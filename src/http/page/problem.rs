@@ -9,7 +9,7 @@ use maud::html;
 use super::super::browser::client;
 use super::document::{document, security};
 use super::words::text;
-use crate::access::Client;
+use crate::access::ClientKind;
 
 /// What a refusal says; a browser gets it as a page.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub(in crate::http) struct ErrorText(pub(in crate::http) String);
 /// Turns the refusals of the page and of its forms into pages, for browsers alone.
 pub(in crate::http) async fn for_browsers(request: Request, next: Next) -> Response {
     let is_page = request.uri().path() == "/" || request.method() == Method::POST;
-    let wants_page = is_page && client(request.headers()) == Client::Browser;
+    let wants_page = is_page && client(request.headers()) == ClientKind::Browser;
     let answer = next.run(request).await;
     let refusal = answer.extensions().get::<ErrorText>();
     match refusal.filter(|_| wants_page) {

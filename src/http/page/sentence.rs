@@ -5,25 +5,25 @@ use maud::{Markup, html};
 use super::view::View;
 use super::words::{span, text};
 use crate::config::Mode;
-use crate::health::{Severity, Verdict};
+use crate::health::{HealthReport, HealthState};
 
 /// The judgement in a sentence.
-pub(super) fn sentence(verdict: &Verdict) -> String {
+pub(super) fn sentence(verdict: &HealthReport) -> String {
     let findings: Vec<&str> = verdict.findings().iter().map(|it| &*it.text).collect();
     let findings = findings.join("; ");
     match verdict.severity() {
-        Severity::Ok => format!("Healthy: {}", verdict.well()),
-        Severity::Unknown => format!("Not known whether healthy: {findings}"),
-        Severity::Problem => format!("Not healthy: {findings}"),
+        HealthState::Ok => format!("Healthy: {}", verdict.well()),
+        HealthState::Unknown => format!("Not known whether healthy: {findings}"),
+        HealthState::Problem => format!("Not healthy: {findings}"),
     }
 }
 
 /// A mark that differs by its shape, not only by its colour.
-fn mark(severity: Severity) -> (&'static str, &'static str) {
+fn mark(severity: HealthState) -> (&'static str, &'static str) {
     match severity {
-        Severity::Ok => ("ok", "✓"),
-        Severity::Unknown => ("unknown", "?"),
-        Severity::Problem => ("problem", "!"),
+        HealthState::Ok => ("ok", "✓"),
+        HealthState::Unknown => ("unknown", "?"),
+        HealthState::Problem => ("problem", "!"),
     }
 }
 

@@ -19,9 +19,9 @@ use crate::evidence::{cri_log, unpack};
 use crate::fleet::Standing;
 use crate::gc::Plan;
 use crate::gc::knowledge::{Knowledge, SourceState};
-use crate::health::{Facts, Finding, Verdict};
+use crate::health::{HealthFacts, HealthFinding, HealthReport};
 use crate::model::{Brake, Evidence, FailureClass, Pass, Pods, Target, Targets};
-use crate::snapshot::{Look, Sample};
+use crate::snapshot::{Look, TrendSample};
 use crate::state::EvidenceFilter;
 
 /// How long the page waits for a look; then it shows the latest one.
@@ -34,7 +34,7 @@ const LIVE_MAX_AGE: Duration = Duration::from_secs(30);
 pub(super) const EVIDENCE_ROWS: u32 = 20;
 
 /// What a part of the page shows, or why it cannot.
-pub(super) type Part<T> = Result<T, String>;
+pub(super) type PageResult<T> = Result<T, String>;
 
 /// Whether the client may act.
 #[derive(Debug)]
@@ -49,10 +49,10 @@ pub(super) enum May {
 
 /// The evidence of one container.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ShownEvidence {
     pub(super) evidence: Evidence,
     /// The end of its log, or why this client does not get it.
-    pub(super) log: Part<String>,
+    pub(super) log: PageResult<String>,
 }
 
 /// Who asks for the page.
@@ -63,17 +63,17 @@ pub(super) struct Reader<'a> {
 }
 
 /// What comes from the latest look.
-pub(super) struct Node {
+pub(super) struct NodeView {
     pub(super) look: Option<Arc<Look>>,
     /// The runtime answered it just now.
     pub(super) is_new: bool,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: HealthReport,
     pub(super) pods: (SourceState, Option<String>),
     /// The plan of a pass over everything.
-    pub(super) plan: Part<Arc<Plan>>,
+    pub(super) plan: PageResult<Arc<Plan>>,
     /// The plan of the pass that must be confirmed.
-    pub(super) asked_plan: Option<Part<Arc<Plan>>>,
-    pub(super) explanation: Option<Part<Value>>,
+    pub(super) asked_plan: Option<PageResult<Arc<Plan>>>,
+    pub(super) explanation: Option<PageResult<Value>>,
 }
 
 /// All that the page shows.
@@ -83,19 +83,19 @@ pub(super) struct View {
     pub(super) moved: Moved,
     pub(super) config: Arc<Config>,
     pub(super) now: Timestamp,
-    pub(super) node: Node,
-    pub(super) trend: Vec<Sample>,
+    pub(super) node: NodeView,
+    pub(super) trend: Vec<TrendSample>,
     /// The passes of the history, newest first.
     pub(super) passes: Vec<Pass>,
     /// The pass that was asked for.
-    pub(super) pass: Option<Part<Pass>>,
+    pub(super) pass: Option<PageResult<Pass>>,
     /// The progress lines of the running or asked pass.
     pub(super) lines: Vec<String>,
     pub(super) quarantine: (BTreeMap<FailureClass, usize>, Vec<QuarantinedSandbox>),
-    pub(super) evidence: Part<Vec<Evidence>>,
-    pub(super) shown_evidence: Option<Part<Shown>>,
+    pub(super) evidence: PageResult<Vec<Evidence>>,
+    pub(super) shown_evidence: Option<PageResult<ShownEvidence>>,
     /// The causes of litter, where they were asked for.
-    pub(super) doctor: Option<Part<Report>>,
+    pub(super) doctor: Option<PageResult<Report>>,
     pub(super) holding: Vec<Brake>,
     pub(super) standing: Standing,
     pub(super) may: May,
@@ -140,7 +140,7 @@ impl View {
             service.quarantined_first(look.as_deref()),
         );
         let question = asked.clone();
-        let node = service.heavy(move |service| Node::of(service, look, is_new, &question));
+        let node = service.heavy(move |service| NodeView::of(service, look, is_new, &question));
         Ok(Self {
             config: service.config(),
             now: clock(),
@@ -190,18 +190,18 @@ impl View {
     }
 }
 
-impl Node {
+impl NodeView {
     fn of(service: &Service, look: Option<Arc<Look>>, is_new: bool, asked: &Asked) -> Self {
         let pods = match &look {
             Some(look) => pods(service, look),
             None => (SourceState::None, None),
         };
         let mut facts = match &look {
-            Some(look) => Facts::of(look, is_new, pods.0),
-            None => Facts::default(),
+            Some(look) => HealthFacts::of(look, is_new, pods.0),
+            None => HealthFacts::default(),
         };
         if service.observer.hangs() {
-            facts.service = Some(Finding::problem("service hangs, restart it"));
+            facts.service = Some(HealthFinding::problem("service hangs, restart it"));
         }
         let plan = |targets: &BTreeSet<Target>| match &look {
             Some(look) => service
@@ -238,7 +238,7 @@ fn pods(service: &Service, look: &Look) -> (SourceState, Option<String>) {
     }
 }
 
-async fn asked_pass(service: &Service, asked: &Asked) -> Option<Part<Pass>> {
+async fn asked_pass(service: &Service, asked: &Asked) -> Option<PageResult<Pass>> {
     let id = asked.pass.as_ref()?;
     if let Some(record) = service.worker.find(id) {
         return Some(Ok(record.pass()));
@@ -255,7 +255,7 @@ fn lines(service: &Service, asked: &Asked) -> Vec<String> {
     record.map_or_else(Vec::new, |record| record.lines_from(0))
 }
 
-async fn evidence_of_pod(service: &Service, asked: &Asked) -> Part<Vec<Evidence>> {
+async fn evidence_of_pod(service: &Service, asked: &Asked) -> PageResult<Vec<Evidence>> {
     let filter = EvidenceFilter {
         pod: asked.pod.clone(),
         limit: EVIDENCE_ROWS,
@@ -266,7 +266,7 @@ async fn evidence_of_pod(service: &Service, asked: &Asked) -> Part<Vec<Evidence>
         .map_err(|error| error.to_string())
 }
 
-async fn shown(service: &Service, peer: &Peer, id: String) -> Part<Shown> {
+async fn shown(service: &Service, peer: &Peer, id: String) -> PageResult<ShownEvidence> {
     let found = evidence::found(service, id).await;
     let (evidence, packed) = found.map_err(|problem| problem.error)?;
     let log = if !evidence::may_read_logs(service, peer) {
@@ -277,10 +277,10 @@ async fn shown(service: &Service, peer: &Peer, id: String) -> Part<Shown> {
     } else {
         Err(evidence::DAMAGED.to_owned())
     };
-    Ok(Shown { evidence, log })
+    Ok(ShownEvidence { evidence, log })
 }
 
-async fn causes(service: &Service, look: &Look) -> Part<Report> {
+async fn causes(service: &Service, look: &Look) -> PageResult<Report> {
     let report = doctor::report(service, look).await;
     report.map_err(|problem| problem.error)
 }

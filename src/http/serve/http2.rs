@@ -61,7 +61,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     tls: Option<Tls>,
 ) {
     let (connection, shutdown) = (serving.connection.clone(), serving.shutdown.clone());
-    let streams = Streams::default();
+    let streams = OpenStreams::default();
     let (of_peer, of_streams) = (peer.clone(), streams.clone());
     let all_tasks = Arc::default();
     let tasks = StreamTasks(Arc::downgrade(&all_tasks));
@@ -140,16 +140,16 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for StreamT
 
 /// The open streams of a connection. Cloning shares.
 #[derive(Clone)]
-struct Streams(Arc<StreamsInner>);
+struct OpenStreams(Arc<OpenStreamsInner>);
 
-struct StreamsInner {
-    state: Mutex<State>,
+struct OpenStreamsInner {
+    state: Mutex<StreamsState>,
     retired: CancellationToken,
 }
 
-struct State {
+struct StreamsState {
     next: u64,
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenStream>,
     given_up: u32,
     /// When the last stream ended, or the connection began.
     idle_since: Instant,
@@ -160,7 +160,7 @@ struct State {
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenStream {
     /// Pieces of the answer that were handed over and are not sent.
     unsent: usize,
     /// Since when none was sent.
@@ -175,9 +175,9 @@ enum Check {
     Dead(&'static str),
 }
 
-impl Default for Streams {
+impl Default for OpenStreams {
     fn default() -> Self {
-        let state = State {
+        let state = StreamsState {
             next: 0,
             open: BTreeMap::new(),
             given_up: 0,
@@ -185,21 +185,21 @@ impl Default for Streams {
             left: None,
             stays: false,
         };
-        Self(Arc::new(StreamsInner {
+        Self(Arc::new(OpenStreamsInner {
             state: Mutex::new(state),
             retired: CancellationToken::new(),
         }))
     }
 }
 
-impl Streams {
-    fn open(&self, exchange: Exchange) -> Stream {
+impl OpenStreams {
+    fn open(&self, exchange: Exchange) -> Http2Stream {
         let mut state = self.0.state.lock();
         let id = state.next;
         state.next += 1;
         state.stays |= state.left.is_some_and(|left| left.elapsed() >= DRAIN);
-        state.open.insert(id, Open::default());
-        Stream {
+        state.open.insert(id, OpenStream::default());
+        Http2Stream {
             streams: self.clone(),
             id,
             exchange,
@@ -225,7 +225,7 @@ impl Streams {
 
     fn check(&self) -> Check {
         let state = self.0.state.lock();
-        let is_stalled = |open: &Open| open.since.is_some_and(|it| it.elapsed() >= STALL_MAX);
+        let is_stalled = |open: &OpenStream| open.since.is_some_and(|it| it.elapsed() >= STALL_MAX);
         if state.open.values().any(is_stalled) {
             return Check::Dead("its client did not read an answer");
         }
@@ -246,13 +246,13 @@ impl Streams {
 }
 
 /// A request and its answer, until the last byte is sent.
-struct Stream {
-    streams: Streams,
+struct Http2Stream {
+    streams: OpenStreams,
     id: u64,
     exchange: Exchange,
 }
 
-impl Stream {
+impl Http2Stream {
     async fn answer(self, serving: &Serving, peer: Peer, request: Request<Body>) -> Response<Body> {
         let is_head = request.method() == Method::HEAD;
         let mut answer = if request.headers().len() > FIELDS_MAX {
@@ -276,7 +276,7 @@ impl Stream {
         })
     }
 
-    fn change(&self, change: impl FnOnce(&mut Open)) {
+    fn change(&self, change: impl FnOnce(&mut OpenStream)) {
         if let Some(open) = self.streams.0.state.lock().open.get_mut(&self.id) {
             change(open);
         }
@@ -297,7 +297,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for Http2Stream {
     fn drop(&mut self) {
         let mut state = self.streams.0.state.lock();
         if !state.open.remove(&self.id).is_some_and(|it| it.is_whole) {
@@ -325,7 +325,7 @@ fn without_body(answer: &mut Response<Body>) {
 struct PacedBody {
     body: Body,
     rest: Bytes,
-    stream: Arc<Stream>,
+    stream: Arc<Http2Stream>,
     is_over: bool,
 }
 
@@ -379,7 +379,7 @@ impl Drop for PacedBody {
 /// Bytes that the connection drops once it has sent them.
 struct Piece {
     bytes: Bytes,
-    stream: Arc<Stream>,
+    stream: Arc<Http2Stream>,
 }
 
 impl AsRef<[u8]> for Piece {

@@ -8,7 +8,7 @@ use super::filesystems;
 use super::page::{Page, plain, sample, seconds};
 use crate::gc::knowledge::SourceState;
 use crate::runtime;
-use crate::snapshot::{Look, Part};
+use crate::snapshot::{Look, LookResult};
 
 /// A part of a look, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
@@ -67,7 +67,7 @@ impl Collector {
 /// Adds the parts of a look. Without a look every part failed, except the runtime if it has answered.
 pub(super) fn encode(
     look: Option<(&Look, SourceState)>,
-    runtime: Option<&Part<runtime::Version>>,
+    runtime: Option<&LookResult<runtime::Version>>,
     page: &mut Page,
 ) {
     let has_answered = runtime.is_some_and(Result::is_ok);

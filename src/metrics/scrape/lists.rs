@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::page::{Page, Sample, Value, bytes, plain, sample, seconds};
 use crate::model::Coverage;
 use crate::runtime::{ListMode, Listed};
-use crate::snapshot::{Look, Part, Weight};
+use crate::snapshot::{Look, LookResult, Weight};
 
 /// The figures of one list.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ struct Read {
 }
 
 impl List {
-    fn new<T>(name: &'static str, weight: Weight, part: &Part<Listed<T>>) -> Self {
+    fn new<T>(name: &'static str, weight: Weight, part: &LookResult<Listed<T>>) -> Self {
         let read = part.as_ref().ok().map(|listed| Read {
             mode: listed.mode,
             took: listed.duration,

@@ -39,7 +39,7 @@ pub(super) enum IsKept {
 
 /// What a look knew of a container's pod.
 #[derive(Clone, Debug, Default)]
-pub(in crate::pass) struct Origin {
+pub(in crate::pass) struct PodMeta {
     owner: Option<PodOwner>,
     labels: BTreeMap<String, String>,
 }
@@ -94,9 +94,9 @@ impl EvidenceKeeper {
     }
 
     /// Returns what the look knows of a container's pod, as far as evidence has it.
-    pub(super) fn origin(&self, look: &Look, removal: &Removal) -> Origin {
+    pub(super) fn origin(&self, look: &Look, removal: &Removal) -> PodMeta {
         let Some(pod) = removal.subject.pod.as_ref().filter(|_| self.is_on()) else {
-            return Origin::default();
+            return PodMeta::default();
         };
         let owner = match &look.pods {
             Pods::Known(list) => list.owners.get(&pod.uid).cloned(),
@@ -115,7 +115,7 @@ impl EvidenceKeeper {
             let text = |text: &str| cut(text, TEXT_BYTES_MAX).to_owned();
             (text(key), text(value))
         });
-        Origin {
+        PodMeta {
             owner,
             labels: kept.collect(),
         }
@@ -129,7 +129,7 @@ impl EvidenceKeeper {
         &self,
         removal: &Removal,
         status: &ContainerStatus,
-        origin: &Origin,
+        origin: &PodMeta,
     ) -> Result<IsKept, String> {
         let (end, problem) = match self.log(status).await {
             Ok(end) => (end, None),
@@ -206,7 +206,7 @@ impl EvidenceKeeper {
         }
     }
 
-    fn facts(&self, removal: &Removal, status: &ContainerStatus, origin: &Origin) -> Evidence {
+    fn facts(&self, removal: &Removal, status: &ContainerStatus, origin: &PodMeta) -> Evidence {
         let text = |text: &str| cut(text, TEXT_BYTES_MAX).to_owned();
         #[expect(
             clippy::disallowed_methods,

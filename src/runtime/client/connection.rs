@@ -14,9 +14,9 @@ use tonic::{Request, Response};
 use tower::service_fn;
 
 use super::framing::{Awaits, Checked};
-use super::streams::Streams;
+use super::streams::ListStreams;
 use super::{Error, Settings};
-use crate::runtime::convert::{Row, Shared};
+use crate::runtime::convert::{Interner, WireRow};
 
 /// How much of one answer the runtime may send ahead, which stays in memory until it is read. With the default
 /// of 64 KiB an answer of 16 MiB waits 256 times.
@@ -32,7 +32,7 @@ const DEADLINE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A socket and what is known of the server behind it.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct RuntimeConnection {
     endpoint: Arc<Path>,
     /// Made at the first call, because making one needs a tokio runtime.
     channel: OnceLock<Channel>,
@@ -41,12 +41,12 @@ pub(super) struct Connection {
     connect_timeout: Duration,
     pub(super) max_message_bytes: usize,
     /// The state of the streaming RPCs.
-    pub(super) streams: Streams,
+    pub(super) streams: ListStreams,
     /// Values that rows share.
-    pub(super) shared: Arc<Mutex<Shared>>,
+    pub(super) shared: Arc<Mutex<Interner>>,
 }
 
-impl Connection {
+impl RuntimeConnection {
     pub(super) fn new(endpoint: &Path, settings: &Settings) -> Self {
         Self {
             endpoint: endpoint.into(),
@@ -54,7 +54,7 @@ impl Connection {
             connections: Arc::default(),
             connect_timeout: settings.timeout,
             max_message_bytes: settings.max_message_bytes,
-            streams: Streams::default(),
+            streams: ListStreams::default(),
             shared: Arc::default(),
         }
     }
@@ -73,7 +73,7 @@ impl Connection {
     }
 
     /// Begins a list: forgets what no row uses any more.
-    pub(super) fn begin<R: Row>(&self) {
+    pub(super) fn begin<R: WireRow>(&self) {
         self.shared.lock().begin::<R>(self.connection());
     }
 

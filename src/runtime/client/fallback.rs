@@ -31,10 +31,10 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{Client, lists};
 use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
-use crate::runtime::codec::Page;
+use crate::runtime::codec::ListChunk;
 use crate::runtime::{Error, ListMode, Listed};
-use fallback_list::{FallbackList, ListedRecord, Question};
-use found::Found;
+use fallback_list::{FallbackList, ListFilter, ListedRecord};
+use found::FoundRows;
 use row_cache::RowCache;
 
 /// After this many looks with fallbacks the better ones are tried again, whatever the rows weigh.
@@ -70,7 +70,7 @@ impl Client {
 /// What is remembered of one list between looks.
 #[derive(Debug)]
 pub(super) struct ListState<M> {
-    memory: Mutex<Memory>,
+    memory: Mutex<FallbackMemory>,
     row_cache: Mutex<RowCache<M>>,
 }
 
@@ -85,7 +85,7 @@ impl<M> Default for ListState<M> {
 
 /// What holds for one connection; a restarted runtime may have been upgraded.
 #[derive(Clone, Debug, Default)]
-struct Memory {
+struct FallbackMemory {
     connection: u64,
     /// The unfiltered list was over the limit.
     below: bool,
@@ -118,7 +118,7 @@ struct RowsAtRefusal {
 }
 
 impl<M> ListState<M> {
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, FallbackMemory> {
         self.memory.lock()
     }
 
@@ -133,12 +133,12 @@ impl<M> ListState<M> {
     }
 
     /// Returns the state in which this look begins.
-    fn begin(&self, connection: u64) -> Memory {
+    fn begin(&self, connection: u64) -> FallbackMemory {
         let mut memory = self.memory();
         if memory.connection != connection {
-            *memory = Memory {
+            *memory = FallbackMemory {
                 connection,
-                ..Memory::default()
+                ..FallbackMemory::default()
             };
         }
         if !memory.below {
@@ -149,7 +149,7 @@ impl<M> ListState<M> {
             return memory.clone();
         }
         memory.looks = 0;
-        Memory {
+        FallbackMemory {
             below: false,
             tight: BTreeSet::new(),
             ..memory.clone()
@@ -157,7 +157,7 @@ impl<M> ListState<M> {
     }
 
     /// Stores the state in which the look ended.
-    fn end(&self, kind: &'static str, ended: Memory) {
+    fn end(&self, kind: &'static str, ended: FallbackMemory) {
         let mut memory = self.memory();
         if memory.connection != ended.connection {
             return;
@@ -294,8 +294,8 @@ async fn descend<K: FallbackList>(
 /// Returns a list that came in one answer, and forgets what was remembered for reading it in parts.
 fn whole<K: FallbackList>(
     client: &Client,
-    memory: Memory,
-    (mode, page): (ListMode, Page<K::Model>),
+    memory: FallbackMemory,
+    (mode, page): (ListMode, ListChunk<K::Model>),
     clock: Clock,
 ) -> Listed<K::Model> {
     let limit_bytes = memory.refused_size.map(|refused_size| refused_size.limit);
@@ -313,17 +313,17 @@ fn whole<K: FallbackList>(
 /// state. Objects created in between may be missing, as from one list taken at the first call.
 async fn by_state<K: FallbackList>(
     client: &Client,
-    memory: &Memory,
+    memory: &FallbackMemory,
     clock: Clock,
-) -> Result<(Found<K::Model>, BTreeSet<i32>), Error> {
-    let mut found = Found::default();
+) -> Result<(FoundRows<K::Model>, BTreeSet<i32>), Error> {
+    let mut found = FoundRows::default();
     let mut tight = BTreeSet::new();
     for state in K::STATES {
         if memory.tight.contains(state) {
             tight.insert(*state);
             continue;
         }
-        match ask::<K>(client, Question::State(*state), clock).await {
+        match ask::<K>(client, ListFilter::State(*state), clock).await {
             Ok(page) => found.add(page),
             Err(Error::TooLarge { .. }) => {
                 tight.insert(*state);
@@ -336,9 +336,9 @@ async fn by_state<K: FallbackList>(
 
 async fn ask<K: FallbackList>(
     client: &Client,
-    question: Question,
+    question: ListFilter,
     clock: Clock,
-) -> Result<Page<K::Model>, Error> {
+) -> Result<ListChunk<K::Model>, Error> {
     let deadline = clock.next();
     if deadline.is_zero() {
         let method = K::LIST.unary.name;
@@ -350,7 +350,7 @@ async fn ask<K: FallbackList>(
         .await
 }
 
-impl Memory {
+impl FallbackMemory {
     /// Notes that the unfiltered list is over the limit; returns any other error.
     fn refused(&mut self, error: Error) -> Result<(), Error> {
         let Error::TooLarge { bytes, limit, .. } = error else {
@@ -366,7 +366,7 @@ impl Memory {
     }
 
     /// Decides from the rows where the next look begins.
-    fn look_over<M>(&mut self, found: &Found<M>, tight: BTreeSet<i32>, coverage: Coverage)
+    fn look_over<M>(&mut self, found: &FoundRows<M>, tight: BTreeSet<i32>, coverage: Coverage)
     where
         M: ListedRecord,
     {
@@ -400,7 +400,7 @@ impl Memory {
 
     /// Returns the weight of the unfiltered list. It is exact if every row was in a list answer, or if no row
     /// came or went since the runtime reported it; otherwise it uses average weights, or is a lower bound.
-    fn weigh<M>(&self, found: &Found<M>, coverage: Coverage) -> u64 {
+    fn weigh<M>(&self, found: &FoundRows<M>, coverage: Coverage) -> u64 {
         let weighed = found.weighed();
         let Some(refused_size) = self.refused_size else {
             return weighed;
@@ -421,7 +421,7 @@ impl Memory {
 impl RefusedSize {
     /// Returns the average weight of a row that was in no list answer. While rows are missing, all rows
     /// together weigh what the runtime reported.
-    fn mean<M>(&self, found: &Found<M>) -> u64 {
+    fn mean<M>(&self, found: &FoundRows<M>) -> u64 {
         let count = u64::try_from(found.count()).unwrap_or(u64::MAX).max(1);
         let mean = || self.bytes.div_ceil(count);
         self.rows.map_or_else(mean, |rows| rows.mean)

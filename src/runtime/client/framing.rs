@@ -33,12 +33,12 @@ pub(super) struct Checked {
     pub(super) awaits: Awaits,
 }
 
-type Answer = Response<Framed<tonic::body::Body>>;
+type FramedResponse = Response<Framed<tonic::body::Body>>;
 
 impl Service<Request<tonic::body::Body>> for Checked {
-    type Response = Answer;
+    type Response = FramedResponse;
     type Error = tonic::transport::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, Self::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<FramedResponse, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.channel.poll_ready(cx)

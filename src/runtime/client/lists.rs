@@ -14,13 +14,13 @@ use tonic_prost::ProstCodec;
 use tower::ServiceExt;
 
 use super::Client;
-use super::connection::{Connection, request};
+use super::connection::{RuntimeConnection, request};
 use super::framing::Awaits;
 use super::row_body::RowBody;
-use super::streams::{LISTS_WITHOUT, Stream, Streams};
+use super::streams::{LISTS_WITHOUT, ListStream, ListStreams};
 use crate::model::{Container, Coverage, PodSandbox};
-use crate::runtime::codec::{Page, RowReader};
-use crate::runtime::convert::{Row, Shared};
+use crate::runtime::codec::{ListChunk, RowReader};
+use crate::runtime::convert::{Interner, WireRow};
 use crate::runtime::{Defect, Error, ListMode, Listed};
 
 /// An RPC's name, and its path on the wire.
@@ -35,7 +35,7 @@ pub(super) struct Rpc {
 pub(super) struct ListRpc {
     streaming: Rpc,
     pub(super) unary: Rpc,
-    stream: fn(&Streams) -> &Mutex<Stream>,
+    stream: fn(&ListStreams) -> &Mutex<ListStream>,
 }
 
 pub(super) const CONTAINERS: ListRpc = ListRpc {
@@ -89,9 +89,9 @@ impl Client {
         read.await
     }
 
-    pub(super) async fn at_once<R: Row>(
+    pub(super) async fn at_once<R: WireRow>(
         &self,
-        connection: &Connection,
+        connection: &RuntimeConnection,
         rpc: &ListRpc,
     ) -> Result<Listed<R::Model>, Error> {
         let started = Instant::now();
@@ -103,7 +103,7 @@ impl Client {
 /// Returns a list that was read at once, by a call that started then.
 pub(super) fn whole<M>(
     mode: ListMode,
-    mut page: Page<M>,
+    mut page: ListChunk<M>,
     limit_bytes: Option<u64>,
     started: Instant,
 ) -> Listed<M> {
@@ -123,15 +123,15 @@ pub(super) fn whole<M>(
     }
 }
 
-impl Connection {
+impl RuntimeConnection {
     /// Reads a whole list over its streaming RPC, or unary. If a message of the stream is over the limit, the
     /// unary answer is too, but its error reports the whole weight. A broken stream fails the list, unless it
     /// always breaks. A refused one fails it each time.
-    pub(super) async fn list<R: Row>(
+    pub(super) async fn list<R: WireRow>(
         &self,
         rpc: &ListRpc,
         deadline: Duration,
-    ) -> Result<(ListMode, Page<R::Model>), Error> {
+    ) -> Result<(ListMode, ListChunk<R::Model>), Error> {
         let breaks = match self.streamed::<R>(rpc, deadline).await {
             Ok(Some(page)) => {
                 self.stream(rpc).breaks = 0;
@@ -160,7 +160,7 @@ impl Connection {
         Ok((ListMode::Unary, page?))
     }
 
-    fn stream(&self, rpc: &ListRpc) -> MutexGuard<'_, Stream> {
+    fn stream(&self, rpc: &ListRpc) -> MutexGuard<'_, ListStream> {
         let stream = (rpc.stream)(&self.streams);
         stream.lock()
     }
@@ -175,14 +175,14 @@ impl Connection {
     /// Reads one answer; its rows share equal values with all that `shared` knows.
     pub(super) async fn page<Q, R>(
         &self,
-        shared: &Arc<Mutex<Shared>>,
+        shared: &Arc<Mutex<Interner>>,
         rpc: Rpc,
         message: Q,
         deadline: Duration,
-    ) -> Result<Page<R::Model>, Error>
+    ) -> Result<ListChunk<R::Model>, Error>
     where
         Q: Message + 'static,
-        R: Row,
+        R: WireRow,
     {
         let answer = async {
             let whole = self.read::<Q, R>(shared, rpc.path, message, deadline);
@@ -193,11 +193,11 @@ impl Connection {
     }
 
     /// Reads a list over its streaming RPC; `None` if the runtime lacks it.
-    async fn streamed<R: Row>(
+    async fn streamed<R: WireRow>(
         &self,
         rpc: &ListRpc,
         deadline: Duration,
-    ) -> Result<Option<Page<R::Model>>, Error> {
+    ) -> Result<Option<ListChunk<R::Model>>, Error> {
         let connection = self.connection();
         if !self.stream(rpc).is_worth_a_try(connection) {
             return Ok(None);
@@ -214,11 +214,11 @@ impl Connection {
     }
 
     /// Reads a stream to its end; a stream without messages is an empty list.
-    async fn read_stream<R: Row>(
+    async fn read_stream<R: WireRow>(
         &self,
         path: &'static str,
         deadline: Duration,
-    ) -> Result<Response<Page<R::Model>>, Status> {
+    ) -> Result<Response<ListChunk<R::Model>>, Status> {
         let whole = self.read::<(), R>(&self.shared, path, (), deadline).await?;
         Ok(Response::new(whole.unwrap_or_default()))
     }
@@ -227,14 +227,14 @@ impl Connection {
     /// other half look deleted.
     async fn read<Q, R>(
         &self,
-        shared: &Arc<Mutex<Shared>>,
+        shared: &Arc<Mutex<Interner>>,
         path: &'static str,
         message: Q,
         deadline: Duration,
-    ) -> Result<Option<Page<R::Model>>, Status>
+    ) -> Result<Option<ListChunk<R::Model>>, Status>
     where
         Q: Message + 'static,
-        R: Row,
+        R: WireRow,
     {
         let rows = Arc::new(Mutex::new(RowReader::<R>::new(Arc::clone(shared))));
         let reader = Arc::clone(&rows);

@@ -14,12 +14,12 @@ use tonic::Status;
 
 use super::framing::HEAD_BYTES;
 use crate::runtime::codec::RowReader;
-use crate::runtime::convert::Row;
+use crate::runtime::convert::WireRow;
 use crate::runtime::defect::{Defect, ReadError};
 
 /// A body whose rows go to a reader.
 #[derive(Debug)]
-pub(super) struct RowBody<B, R: Row> {
+pub(super) struct RowBody<B, R: WireRow> {
     body: B,
     /// The received bytes of the next message's header.
     head: BytesMut,
@@ -28,7 +28,7 @@ pub(super) struct RowBody<B, R: Row> {
     rows: Arc<Mutex<RowReader<R>>>,
 }
 
-impl<B, R: Row> RowBody<B, R> {
+impl<B, R: WireRow> RowBody<B, R> {
     /// Reads the messages of a body into `rows`.
     pub(super) fn new(body: B, rows: Arc<Mutex<RowReader<R>>>) -> Self {
         Self {
@@ -73,7 +73,7 @@ fn length_of(mut head: &[u8]) -> usize {
 impl<B, R> Body for RowBody<B, R>
 where
     B: Body<Data = Bytes, Error = Status> + Unpin,
-    R: Row,
+    R: WireRow,
 {
     type Data = Bytes;
     type Error = Status;
@@ -112,8 +112,8 @@ mod tests {
     use super::super::framing::{Awaits, framed};
     use super::*;
     use crate::model;
-    use crate::runtime::codec::{Page, read};
-    use crate::runtime::convert::Shared;
+    use crate::runtime::codec::{ListChunk, read};
+    use crate::runtime::convert::Interner;
     use crate::runtime::defect::{Oversize, cause};
 
     const LIMIT: usize = 1 << 20;
@@ -138,7 +138,7 @@ mod tests {
         Frame::trailers(trailers)
     }
 
-    type Containers = Page<model::Container>;
+    type Containers = ListChunk<model::Container>;
 
     /// Sends `bytes` in chunks, then the end; returns what was read, and the status.
     async fn through(
@@ -155,7 +155,7 @@ mod tests {
             .map(Ok);
         let body = StreamBody::new(stream::iter(frames.collect::<Vec<_>>()));
         let answer = framed(Response::new(body), LIMIT, Awaits::Any);
-        let shared = Arc::new(Mutex::new(Shared::default()));
+        let shared = Arc::new(Mutex::new(Interner::default()));
         let rows = Arc::new(Mutex::new(RowReader::<ContainerRow>::new(shared)));
         let body = RowBody::new(answer.into_body(), Arc::clone(&rows));
         let arrived = body.collect().await?;
@@ -243,7 +243,7 @@ mod tests {
             let headers = whole.headers_mut();
             headers.insert("grpc-status", "0".parse().unwrap());
             let body = framed(whole, LIMIT, Awaits::Any).into_body();
-            let shared = Arc::new(Mutex::new(Shared::default()));
+            let shared = Arc::new(Mutex::new(Interner::default()));
             let rows = RowReader::<ContainerRow>::new(shared);
             let body = RowBody::new(body, Arc::new(Mutex::new(rows)));
             assert!(body.collect().await.is_err(), "{length} {end:?}");

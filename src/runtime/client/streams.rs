@@ -10,16 +10,16 @@ pub(super) const LISTS_WITHOUT: u32 = 10;
 
 /// The state of each list's streaming RPC.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
-    pub(super) containers: Mutex<Stream>,
-    pub(super) sandboxes: Mutex<Stream>,
-    pub(super) images: Mutex<Stream>,
+pub(super) struct ListStreams {
+    pub(super) containers: Mutex<ListStream>,
+    pub(super) sandboxes: Mutex<ListStream>,
+    pub(super) images: Mutex<ListStream>,
 }
 
 /// The state of one streaming RPC. It is valid for one connection: a restarted runtime may have been upgraded.
 /// The number of breaks outlives the connection, which may break with the stream.
 #[derive(Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct ListStream {
     /// The connection on which it must not be tried.
     pub(super) useless_on: u64,
     /// How many more lists to read without it there; `None`: all, because the RPC is missing.
@@ -28,7 +28,7 @@ pub(super) struct Stream {
     pub(super) breaks: u32,
 }
 
-impl Stream {
+impl ListStream {
     /// Says whether to try this list as a stream.
     pub(super) fn is_worth_a_try(&mut self, connection: u64) -> bool {
         if connection == 0 || self.useless_on != connection {

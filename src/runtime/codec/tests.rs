@@ -13,7 +13,7 @@ struct RowsAlone {
     rows: Vec<cri::ContainerRow>,
 }
 
-fn read_containers(bytes: impl Into<Bytes>) -> Result<Page<crate::model::Container>, String> {
+fn read_containers(bytes: impl Into<Bytes>) -> Result<ListChunk<crate::model::Container>, String> {
     read::<cri::ContainerRow>(bytes.into()).map_err(|error| error.to_string())
 }
 
@@ -53,7 +53,7 @@ fn rows_made_from_the_same_image_share_it() {
     let message = cri::ListContainersResponse {
         containers: vec![of("a", "i1"), of("b", "i2"), of("c", "i1")],
     };
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let mut read = || {
         let bytes = message.encode_to_vec().into();
         read_with::<cri::ContainerRow>(bytes, &mut shared).unwrap()
@@ -95,7 +95,7 @@ fn both_lists_and_later_ones_share_ids_and_pods_while_they_are_used() {
     let sandboxes = cri::ListPodSandboxResponse {
         items: vec![sandbox("s", "u1"), sandbox("t", "u2")],
     };
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let mut read = || {
         let containers = containers.encode_to_vec().into();
         let sandboxes = sandboxes.encode_to_vec().into();
@@ -137,7 +137,7 @@ fn both_lists_and_later_ones_share_ids_and_pods_while_they_are_used() {
 
 #[test]
 fn a_row_whose_labels_come_in_another_order_is_known() {
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let label = |name: &str| cri::Container {
         labels: [(name.to_owned(), "x".to_owned())].into(),
         ..Default::default()
@@ -159,7 +159,7 @@ fn a_row_whose_labels_come_in_another_order_is_known() {
 
 #[test]
 fn an_annotation_that_names_the_pods_source_is_read_although_the_row_was_known_without() {
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let mut read = |entries: &[(&str, &str)]| {
         let entries = entries
             .iter()
@@ -187,7 +187,7 @@ fn an_annotation_that_names_the_pods_source_is_read_although_the_row_was_known_w
 
 #[test]
 fn broken_annotations_fail_a_row_although_the_last_list_had_it_without() {
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let sandbox = cri::PodSandbox {
         id: "s".into(),
         ..Default::default()
@@ -209,7 +209,7 @@ fn broken_annotations_fail_a_row_although_the_last_list_had_it_without() {
 
 #[test]
 fn a_row_that_changed_is_read_anew_and_an_equal_one_is_not() {
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let mut read = |containers: &[cri::Container]| {
         let containers = containers.to_vec();
         let message = cri::ListContainersResponse { containers };
@@ -237,7 +237,7 @@ proptest! {
     fn two_lists_are_read_with_known_rows_as_each_alone(ids in prop::collection::vec(("[a-z]{0,2}", "[a-z]{0,2}"), 0..12), cut in 0..12_usize) {
         let rows = ids.iter().map(|(id, sandbox)| container(id, sandbox));
         let rows: Vec<_> = rows.collect();
-        let mut shared = Shared::default();
+        let mut shared = Interner::default();
         for containers in [rows.clone(), rows.into_iter().skip(cut).collect()] {
             let message = cri::ListContainersResponse { containers }.encode_to_vec();
             shared.begin::<cri::ContainerRow>(1);
@@ -273,7 +273,7 @@ proptest! {
 fn is_read_as_prost_reads_it(bytes: &[u8]) -> Result<(), TestCaseError> {
     let theirs = RowsAlone::decode(bytes).map(|theirs| {
         let rows = theirs.rows.into_iter();
-        let models = rows.map(|row| row.into_model(&mut Shared::default()));
+        let models = rows.map(|row| row.into_model(&mut Interner::default()));
         models.collect::<Vec<_>>()
     });
     let page = match read::<cri::ContainerRow>(Bytes::copy_from_slice(bytes)) {
@@ -303,7 +303,7 @@ fn is_read_as_prost_reads_it(bytes: &[u8]) -> Result<(), TestCaseError> {
 #[test]
 fn an_empty_message_is_an_empty_page() {
     let page = read_containers(Bytes::new()).unwrap();
-    assert_eq!(page, Page::default());
+    assert_eq!(page, ListChunk::default());
 }
 
 #[test]

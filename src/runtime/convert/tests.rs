@@ -12,12 +12,12 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn model<R: Row>(row: R) -> R::Model {
-    row.into_model(&mut Shared::default()).unwrap()
+fn model<R: WireRow>(row: R) -> R::Model {
+    row.into_model(&mut Interner::default()).unwrap()
 }
 
-fn refusal<R: Row>(row: R) -> NoModel {
-    row.into_model(&mut Shared::default()).unwrap_err()
+fn refusal<R: WireRow>(row: R) -> NoModel {
+    row.into_model(&mut Interner::default()).unwrap_err()
 }
 
 fn entries_of(pairs: &[(&str, &str)]) -> Vec<cri::EntryRow> {
@@ -206,7 +206,7 @@ fn of_two_labels_with_the_same_key_the_later_one_counts() {
 
 #[test]
 fn rows_with_the_same_pod_share_it_and_a_pod_with_the_same_uid_and_another_name_is_another() {
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let mut pod = |name: &'static str| {
         let mut row = sandbox_row();
         row.metadata.as_mut().unwrap().name = name.into();

@@ -14,8 +14,8 @@ fn runtime() -> (TempDir, Sim) {
     (dir, sim.unwrap())
 }
 
-fn nowhere(dir: &Path) -> Places {
-    Places {
+fn nowhere(dir: &Path) -> EndpointSources {
+    EndpointSources {
         flag: None,
         config: None,
         environment: None,
@@ -90,13 +90,13 @@ async fn the_first_that_is_named_wins_and_is_not_asked() {
 
     let mut found = Vec::new();
     for forget in [
-        |_: &mut Places| {},
-        |places: &mut Places| places.flag = Some(String::new()),
-        |places: &mut Places| places.config = None,
-        |places: &mut Places| places.environment = Some(" ".to_owned()),
+        |_: &mut EndpointSources| {},
+        |places: &mut EndpointSources| places.flag = Some(String::new()),
+        |places: &mut EndpointSources| places.config = None,
+        |places: &mut EndpointSources| places.environment = Some(" ".to_owned()),
     ] {
         forget(&mut places);
-        let Found { path, why } = discover(&places).await.unwrap();
+        let DiscoveredEndpoint { path, why } = discover(&places).await.unwrap();
         found.push(format!("{}: {why}", path.display()));
     }
     let crictl = places.crictl_config.display();
@@ -112,11 +112,11 @@ async fn the_first_that_is_named_wins_and_is_not_asked() {
 #[tokio::test]
 async fn an_invalid_named_endpoint_is_refused_and_no_other_is_tried() {
     let (dir, sim) = runtime();
-    let places = Places {
+    let places = EndpointSources {
         well_known: vec![sim.socket().to_owned()],
         ..nowhere(dir.path())
     };
-    let bad_flag = Places {
+    let bad_flag = EndpointSources {
         flag: Some("tcp://x".to_owned()),
         ..places.clone()
     };
@@ -137,14 +137,14 @@ async fn the_first_known_socket_that_speaks_cri_is_taken() {
     let (dir, sim) = runtime();
     let path = sim.socket().to_owned();
     let missing = dir.path().join("missing.sock");
-    let places = Places {
+    let places = EndpointSources {
         well_known: vec![missing, path.clone()],
         ..nowhere(dir.path())
     };
     let found = discover(&places).await.unwrap();
     assert_eq!(
         found,
-        Found {
+        DiscoveredEndpoint {
             path,
             why: "containerd 1.7.24 answers there".to_owned()
         }
@@ -157,7 +157,7 @@ async fn a_runtime_that_is_still_starting_is_taken() {
     let path = sim.socket().to_owned();
     let fault = Fault::fail(Code::Unknown, "server is not initialized yet");
     sim.set_fault(Rpc::Version, fault);
-    let places = Places {
+    let places = EndpointSources {
         well_known: vec![path.clone()],
         ..nowhere(dir.path())
     };
@@ -189,7 +189,7 @@ async fn nothing_found_lists_each_place_and_its_problem() {
         other.clone(),
         long,
     ];
-    let places = Places {
+    let places = EndpointSources {
         well_known,
         ..nowhere(dir.path())
     };
@@ -242,7 +242,7 @@ async fn an_unusable_crictl_file_is_reported() {
 
 #[test]
 fn the_usual_places_are_sockets_addresses() {
-    for path in Places::usual().well_known {
+    for path in EndpointSources::usual().well_known {
         assert_eq!(
             parse_endpoint(path.to_str().unwrap(), "a test").unwrap(),
             path

@@ -66,7 +66,7 @@ impl Observer {
         good_since: Option<Instant>,
     ) -> BTreeMap<PodUid, PodHistory> {
         let started = Instant::now();
-        let answer = Answer {
+        let answer = PodsAnswer {
             pods,
             unsettled: None,
             origin: PodOrigin::default(),
@@ -75,7 +75,7 @@ impl Observer {
             is_repeated: false,
         };
         let rows: Vec<PodSandbox> = sandboxes.chars().map(sandbox).collect();
-        let found = Found {
+        let found = NodeLists {
             containers: &Ok(listed(self.containers.clone(), Coverage::Whole)),
             sandboxes: &Ok(listed(rows, self.coverage)),
             logs: &Logs::default(),

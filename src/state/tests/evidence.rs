@@ -50,7 +50,7 @@ fn evidence(id: u64, pod: &str, second: i64) -> Evidence {
 }
 
 async fn open(dir: &Path) -> Journal {
-    let limits = Limits {
+    let limits = DatabaseLimits {
         evidence_bytes: PLENTY.max_bytes,
         ..SMALL
     };

@@ -4,15 +4,15 @@ use rusqlite::Connection;
 
 use super::*;
 use crate::model::FleetHold;
-use crate::state::ages::Ages;
+use crate::state::ages::ImageAges;
 use crate::state::hold;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(START + seconds).unwrap()
 }
 
-fn ages() -> Ages {
-    let mut ages = Ages::default();
+fn ages() -> ImageAges {
+    let mut ages = ImageAges::default();
     ages.touch("used", true, at(10));
     ages.touch("unused", false, at(20));
     ages

@@ -9,7 +9,7 @@ use crate::model::{Brake, Target};
 
 /// Why a waiting pass does not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub enum WaitReason {
     /// A brake without a known end, and its words.
     Stopped(Brake, String),
     /// A slot among all nodes.
@@ -18,7 +18,7 @@ pub enum Wait {
     Until(Duration, &'static str),
 }
 
-impl Wait {
+impl WaitReason {
     /// Returns the kind of reason.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -118,17 +118,20 @@ impl Admissions {
     }
 
     /// Returns why a waiting pass cannot begin now; `None` if it can, as soon as none runs.
-    pub fn why_waits(&self, queued: &QueuedPass, now: Duration) -> Option<Wait> {
+    pub fn why_waits(&self, queued: &QueuedPass, now: Duration) -> Option<WaitReason> {
         if let Some(why) = self.paused(&queued.options) {
             let brake = if self.brakes.pause {
                 Brake::Pause
             } else {
                 Brake::FleetHold
             };
-            return Some(Wait::Stopped(brake, why));
+            return Some(WaitReason::Stopped(brake, why));
         }
         let Some(at) = self.not_before(queued, now) else {
-            return self.ready(queued, now).is_empty().then_some(Wait::Slot);
+            return self
+                .ready(queued, now)
+                .is_empty()
+                .then_some(WaitReason::Slot);
         };
         if let Some(why) = self.fleet.waits() {
             let brake = if self.fleet.unknown.is_some() {
@@ -136,7 +139,7 @@ impl Admissions {
             } else {
                 Brake::FleetStorm
             };
-            return Some(Wait::Stopped(brake, why.clone()));
+            return Some(WaitReason::Stopped(brake, why.clone()));
         }
         let is_first = |target: &&Target| self.ready_at(queued, **target) == at;
         let target = *queued.targets.iter().find(is_first)?;
@@ -149,7 +152,7 @@ impl Admissions {
         } else {
             "an earlier pass postponed it"
         };
-        Some(Wait::Until(at, setting))
+        Some(WaitReason::Until(at, setting))
     }
 
     /// Says whether a brake would hold an alert now; a brake per target counts if it holds at least one target.

@@ -2,8 +2,8 @@
 
 use crisweep::pods::parse;
 use crisweep::runtime::ReadError;
-use crisweep::runtime::codec::{Page, read};
-use crisweep::runtime::convert::Row;
+use crisweep::runtime::codec::{ListChunk, read};
+use crisweep::runtime::convert::WireRow;
 use crisweep_proto::cri::{self, ContainerRow, ImageRow, PodSandboxRow};
 use crisweep_sim::{NodeBuilder, Options, PodSpec, Sim, hours};
 use proptest::prelude::*;
@@ -103,9 +103,9 @@ fn image() -> impl Strategy<Value = cri::Image> {
 }
 
 /// The decoded size is bounded by the message, whatever its content.
-fn is_bounded<R: Row>(bytes: Vec<u8>) -> Result<(), TestCaseError> {
+fn is_bounded<R: WireRow>(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     let length = bytes.len() as u64;
-    let Ok(page): Result<Page<R::Model>, ReadError> = read::<R>(bytes.into()) else {
+    let Ok(page): Result<ListChunk<R::Model>, ReadError> = read::<R>(bytes.into()) else {
         return Ok(());
     };
     prop_assert_eq!(page.bytes, length);

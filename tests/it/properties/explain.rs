@@ -1,6 +1,6 @@
 //! Properties of explanations: they never differ from the plan.
 
-use crisweep::gc::explain::{Explainer, Judged, Said};
+use crisweep::gc::explain::{Explainer, JudgedObject, RuleResult};
 use crisweep::gc::{self, Verdict};
 use crisweep::model::{PodSourceKind, Target, Targets};
 use proptest::prelude::*;
@@ -21,11 +21,11 @@ fn agree(node: &Node) -> Result<(), TestCaseError> {
 }
 
 /// Exactly one rule decides, for the plan's reason; all before it pass, all after it are not reached or let it be.
-fn decides_once(explainer: &Explainer<'_>, judged: Judged<'_>) -> Result<(), TestCaseError> {
+fn decides_once(explainer: &Explainer<'_>, judged: JudgedObject<'_>) -> Result<(), TestCaseError> {
     let rules = explainer.rules(judged);
     let (said, reason) = match judged.verdict {
-        Verdict::Keep(reason) => (Said::Keeps, reason.label()),
-        Verdict::Remove(reason) => (Said::Removes, reason.label()),
+        Verdict::Keep(reason) => (RuleResult::Keeps, reason.label()),
+        Verdict::Remove(reason) => (RuleResult::Removes, reason.label()),
     };
     let deciding: Vec<_> = rules.iter().filter(|line| line.decides).collect();
     prop_assert_eq!(deciding.len(), 1, "{:?}: {:#?}", judged, rules);
@@ -39,17 +39,19 @@ fn decides_once(explainer: &Explainer<'_>, judged: Judged<'_>) -> Result<(), Tes
     let at = rules.iter().position(|line| line.decides).unwrap();
     for (place, line) in rules.iter().enumerate() {
         prop_assert_eq!(
-            line.said == Said::NotReached,
+            line.said == RuleResult::NotReached,
             line.inputs.is_empty(),
             "{:#?}",
             rules
         );
         match line.said {
-            Said::NotReached => prop_assert!(place > at || rules[at].said == Said::Keeps),
-            Said::Passes => prop_assert!(line.reason.is_none()),
-            Said::Keeps => prop_assert_eq!(place, at),
+            RuleResult::NotReached => {
+                prop_assert!(place > at || rules[at].said == RuleResult::Keeps);
+            }
+            RuleResult::Passes => prop_assert!(line.reason.is_none()),
+            RuleResult::Keeps => prop_assert_eq!(place, at),
             // A rule that keeps what others remove may follow.
-            Said::Removes => prop_assert!(place <= at),
+            RuleResult::Removes => prop_assert!(place <= at),
         }
     }
     Ok(())

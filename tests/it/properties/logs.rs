@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crisweep::gc::check::check;
-use crisweep::gc::{self, Expected, Kept, Plan, Removal, Verdict};
+use crisweep::gc::{self, Expected, KeptObject, Plan, Removal, Verdict};
 use crisweep::model::{
     Container, KeepReason, LinkTarget, LinkedContainer, PodUid, Pods, RemoveReason,
     RemovedContainer, Snapshot, Target, Targets,
@@ -250,7 +250,7 @@ proptest! {
 }
 
 /// Forged removals of the entry, one for each removal reason of logs.
-fn forgeries(snapshot: &Snapshot, kept: &Kept) -> Vec<Removal> {
+fn forgeries(snapshot: &Snapshot, kept: &KeptObject) -> Vec<Removal> {
     let id = &kept.subject.id;
     let dir = snapshot.logs.dirs.iter().find(|it| it.path == *id);
     let link = snapshot.logs.links.iter().find(|it| it.path == *id);

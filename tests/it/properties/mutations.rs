@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crisweep::gc::check::check;
-use crisweep::gc::{Expected, Kept, PodKnowledge, Removal};
+use crisweep::gc::{Expected, KeptObject, PodKnowledge, Removal};
 use crisweep::model::{ContainerState, Image, Images, KeepReason, Pods, RemoveReason, Target};
 use jiff::SignedDuration;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::node::{Node, Oddity, nodes};
 use super::{config, images_of, plan_of};
 
-pub(super) fn forge(node: &Node, kept: &Kept, reason: RemoveReason) -> Removal {
+pub(super) fn forge(node: &Node, kept: &KeptObject, reason: RemoveReason) -> Removal {
     let container = node
         .snapshot
         .containers
@@ -43,7 +43,7 @@ fn as_it_is(image: &Image) -> Expected {
 
 /// Within its limits the object may be removed or kept: no promise forbids it. The same holds for the newest
 /// record of a finished pod under a cap.
-pub(super) fn may_go(kept: &Kept, reason: RemoveReason) -> bool {
+pub(super) fn may_go(kept: &KeptObject, reason: RemoveReason) -> bool {
     let over = matches!(
         kept.subject.pod_state,
         PodKnowledge::Terminated | PodKnowledge::Assumed

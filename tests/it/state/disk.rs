@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crisweep::state::{Ages, Journal, Limits};
+use crisweep::state::{DatabaseLimits, ImageAges, Journal};
 use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
 
@@ -214,7 +214,7 @@ async fn a_read_only_disk_still_keeps_a_second_one_off() {
 async fn image_ages_are_written_on_a_full_disk() {
     let Some(disk) = Tmpfs::mount(8) else { return };
     let dir = disk.path().join("state");
-    let limits = Limits {
+    let limits = DatabaseLimits {
         evidence_bytes: 0,
         journal_bytes: 65536,
     };
@@ -223,7 +223,7 @@ async fn image_ages_are_written_on_a_full_disk() {
     room_is_claimed(&dir).await;
     disk.fill();
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let mut ages = Ages::default();
+    let mut ages = ImageAges::default();
     for round in 0..10 {
         for image in 0..=round * 100 {
             ages.touch(&format!("sha256:{image:064}"), true, now);

@@ -5,7 +5,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
 
-use super::super::super::places::Places;
+use super::super::super::places::RequestPlaces;
 use super::super::{Connections, LINGER};
 use super::*;
 use crate::access::{self, Access};
@@ -16,16 +16,19 @@ const BIG: usize = 100 << 10;
 struct Server {
     serving: JoinHandle<()>,
     shutdown: CancellationToken,
-    places: Places,
+    places: RequestPlaces,
     began: Instant,
 }
 
-async fn hold(Shared(places): Shared<Places>, exchange: axum::Extension<Exchange>) -> Vec<u8> {
+async fn hold(
+    Shared(places): Shared<RequestPlaces>,
+    exchange: axum::Extension<Exchange>,
+) -> Vec<u8> {
     exchange.hold(places.take().unwrap());
     vec![b'x'; BIG]
 }
 
-async fn wait(Shared(places): Shared<Places>) {
+async fn wait(Shared(places): Shared<RequestPlaces>) {
     let _place = places.take().unwrap();
     std::future::pending::<()>().await;
 }
@@ -44,7 +47,7 @@ async fn access() -> access::Current {
 
 impl Server {
     fn start(access: &access::Current) -> (Self, DuplexStream) {
-        let places = Places::new(10);
+        let places = RequestPlaces::new(10);
         let router = Router::new()
             .route("/big", get(hold))
             .route("/wait", get(wait))

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::config::Thresholds;
 use crate::gc::Summary;
-use crate::metrics::{Endpoint, Metrics};
+use crate::metrics::{HttpEndpoint, Metrics};
 use crate::model::{
     AlertResult, Cause, Container, ContainerId, ContainerState, Coverage, FailureClass, Filesystem,
     FilesystemUsage, Image, ImageId, Images, KeepReason, Labels, Logs, NodeFigures, Outcome, Pass,
@@ -268,7 +268,7 @@ pub(super) fn metrics() -> Metrics {
     metrics.freed(Target::Images, 12);
     metrics.alert(AlertResult::Accepted);
     metrics.polled(PollResult::Ok);
-    metrics.http_request(Endpoint::of_path("/gc"), 403);
+    metrics.http_request(HttpEndpoint::of_path("/gc"), 403);
     let modes = [("enforce", true), ("observe", false)];
     metrics.configured(&modes, "0a1b2c3d", &["state.dir"], hours_ago(1));
     metrics.fleet_read(Some(hours_ago(1)));
@@ -299,8 +299,8 @@ pub(super) fn busy_metrics() -> Metrics {
         metrics.removal_failed(Target::Sandboxes, class, SECOND);
     }
     for path in ["/", "/metrics", "/gc", "/api/v1/plan", "/-/ready"] {
-        metrics.http_request(Endpoint::of_path(path), 200);
-        metrics.http_request(Endpoint::of_path(path), 404);
+        metrics.http_request(HttpEndpoint::of_path(path), 200);
+        metrics.http_request(HttpEndpoint::of_path(path), 404);
     }
     metrics
 }

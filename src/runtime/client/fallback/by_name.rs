@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::containerd::{self, Ids};
 use super::disk;
-use super::fallback_list::{ListedRecord, Question};
-use super::found::Found;
+use super::fallback_list::{ListFilter, ListedRecord};
+use super::found::FoundRows;
 use super::questions::Questions;
 use super::{Client, Clock, Error, FallbackList, ListMode, by_state};
 use crate::model::{ContainerId, PodSandboxId, PodUid};
@@ -30,7 +30,7 @@ pub(super) struct NameLookup {
 /// Adds to `found` the objects that can be found by name.
 pub(super) async fn read<K: FallbackList>(
     client: &Client,
-    found: &mut Found<K::Model>,
+    found: &mut FoundRows<K::Model>,
     clock: Clock,
 ) -> Result<NameLookup, Error> {
     let ids = service::<K>(client, clock).await?.unwrap_or_default();
@@ -59,20 +59,20 @@ pub(super) async fn read<K: FallbackList>(
 async fn by_ids<K: FallbackList>(
     client: &Client,
     ids: &Ids,
-    found: &mut Found<K::Model>,
+    found: &mut FoundRows<K::Model>,
     asking: &mut Questions<'_, K>,
 ) -> Result<bool, Error> {
     let state = K::list_state(&client.shared.list_states);
     state.row_cache(client).fill(ids, found);
     let pods = pods_worth_a_list(ids, found);
-    let pods = pods.into_iter().map(Question::Pod);
+    let pods = pods.into_iter().map(ListFilter::Pod);
     let pods = pods.filter(|pod| !state.row_cache(client).is_refused(pod));
     asking.parts(pods.collect(), found).await?;
     asking.one_by_one(missing(ids, found), found).await
 }
 
 /// Returns the pods for which a list is cheaper than asking for each missing container.
-fn pods_worth_a_list<M>(ids: &Ids, found: &Found<M>) -> BTreeSet<PodUid> {
+fn pods_worth_a_list<M>(ids: &Ids, found: &FoundRows<M>) -> BTreeSet<PodUid> {
     let mut counts: BTreeMap<&PodUid, usize> = BTreeMap::new();
     for (id, uid) in ids {
         if let Some(uid) = uid
@@ -86,7 +86,7 @@ fn pods_worth_a_list<M>(ids: &Ids, found: &Found<M>) -> BTreeSet<PodUid> {
     worth.map(|(uid, _)| uid.clone()).collect()
 }
 
-fn missing<M>(ids: &Ids, found: &Found<M>) -> BTreeSet<Box<str>> {
+fn missing<M>(ids: &Ids, found: &FoundRows<M>) -> BTreeSet<Box<str>> {
     let missing = ids.keys().filter(|id| !found.contains(id));
     missing.cloned().collect()
 }
@@ -96,7 +96,7 @@ fn missing<M>(ids: &Ids, found: &Found<M>) -> BTreeSet<Box<str>> {
 async fn by_names<K: FallbackList>(
     client: &Client,
     ids: &Ids,
-    found: &mut Found<K::Model>,
+    found: &mut FoundRows<K::Model>,
     asking: &mut Questions<'_, K>,
 ) -> Result<(), Error> {
     let names = disk::names(&client.shared.disk, &client.shared.settings.log_roots).await;
@@ -108,11 +108,11 @@ async fn by_names<K: FallbackList>(
     let of_rows = found.rows().filter_map(ListedRecord::pod).cloned();
     let of_other = other.iter().filter_map(|(uid, _)| uid.clone());
     let pods = names.pods.iter().cloned().chain(of_rows).chain(of_other);
-    let pods: BTreeSet<Question> = pods.map(Question::Pod).collect();
+    let pods: BTreeSet<ListFilter> = pods.map(ListFilter::Pod).collect();
     let known_ids = known_ids::<K>(client, ids, &names, &other);
     let list_costs = 1 + known_ids.len().max(pods.len()) / RECORDS_PER_QUESTION;
     let ids_first = known_ids.len() < pods.len() * list_costs;
-    let left = |found: &Found<K::Model>| -> BTreeSet<Box<str>> {
+    let left = |found: &FoundRows<K::Model>| -> BTreeSet<Box<str>> {
         let left = known_ids.iter().filter(|id| !found.contains(id));
         left.cloned().collect()
     };
@@ -121,23 +121,23 @@ async fn by_names<K: FallbackList>(
     if ids_first {
         asking.one_by_one(left(found), found).await?;
         let pods = found.asked().filter_map(ListedRecord::pod).cloned();
-        shown.extend(pods.map(Question::Pod));
+        shown.extend(pods.map(ListFilter::Pod));
     }
-    let is_new = |part: &Question| {
+    let is_new = |part: &ListFilter| {
         let row_cache = state.row_cache(client);
         !row_cache.has_read(part) && !row_cache.is_refused(part)
     };
-    let unread: BTreeSet<Question> = &pods - &shown;
-    let unread: BTreeSet<Question> = unread.into_iter().filter(is_new).collect();
+    let unread: BTreeSet<ListFilter> = &pods - &shown;
+    let unread: BTreeSet<ListFilter> = unread.into_iter().filter(is_new).collect();
     if asking.parts(unread.clone(), found).await? {
         let has_read = |uid: PodUid| {
-            let pod = Question::Pod(uid);
+            let pod = ListFilter::Pod(uid);
             shown.contains(&pod) || state.row_cache(client).has_read(&pod)
         };
         let bare = other
             .into_iter()
             .filter(|(uid, _)| !uid.clone().is_some_and(has_read));
-        let bare = bare.map(|(_, sandbox)| Question::Sandbox(sandbox));
+        let bare = bare.map(|(_, sandbox)| ListFilter::Sandbox(sandbox));
         asking.parts(bare.filter(is_new).collect(), found).await?;
     }
     if !ids_first {
@@ -161,7 +161,7 @@ async fn by_names<K: FallbackList>(
 fn known_ids<K: FallbackList>(
     client: &Client,
     ids: &Ids,
-    names: &disk::Names,
+    names: &disk::DiskIds,
     other: &BTreeSet<(Option<PodUid>, PodSandboxId)>,
 ) -> BTreeSet<Box<str>> {
     let mut row_cache = K::list_state(&client.shared.list_states).row_cache(client);
@@ -192,14 +192,14 @@ async fn neighbours<K: FallbackList>(
     };
     let found = match whole {
         Some((_, page)) => {
-            let mut found = Found::default();
+            let mut found = FoundRows::default();
             found.add(page);
             found
         }
         None => match by_state::<K>(client, &memory, clock).await {
             Ok((found, _)) => found,
             Err(error) if error.is_lost() => return Err(error),
-            Err(_) => Found::default(),
+            Err(_) => FoundRows::default(),
         },
     };
     let name = |row: &K::Model| (row.pod().cloned(), row.sandbox().clone());
@@ -231,7 +231,7 @@ pub(super) async fn service<K: FallbackList>(
 pub(super) async fn proves<K: FallbackList>(
     client: &Client,
     ids: &Ids,
-    found: &mut Found<K::Model>,
+    found: &mut FoundRows<K::Model>,
     clock: Clock,
 ) -> Result<bool, Error> {
     let strangers = found

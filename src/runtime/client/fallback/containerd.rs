@@ -8,7 +8,7 @@ use std::time::Duration;
 use tonic::metadata::MetadataValue;
 use tonic::{Response, Status};
 
-use super::super::connection::{Connection, request};
+use super::super::connection::{RuntimeConnection, request};
 use super::super::framing::Awaits;
 use crate::model::PodUid;
 use crate::runtime::convert::POD_UID_LABEL;
@@ -27,7 +27,7 @@ pub(super) type Ids = BTreeMap<Box<str>, Option<PodUid>>;
 /// Asks for the ids of all records of a kind; `None` if the runtime has no such service. `missing` is the
 /// connection on which that was found.
 pub(super) async fn ids(
-    link: &Connection,
+    link: &RuntimeConnection,
     missing: &AtomicU64,
     label: &str,
     deadline: Duration,
@@ -52,7 +52,11 @@ pub(super) async fn ids(
     }
 }
 
-async fn read(link: &Connection, label: &str, deadline: Duration) -> Result<Response<Ids>, Status> {
+async fn read(
+    link: &RuntimeConnection,
+    label: &str,
+    deadline: Duration,
+) -> Result<Response<Ids>, Status> {
     let mut client = ContainersClient::new(link.channel(Awaits::Any))
         .max_decoding_message_size(link.max_message_bytes);
     let filters = vec![format!("labels.\"io.cri-containerd.kind\"=={label}")];

@@ -13,7 +13,7 @@ const NAMES_MAX: usize = 50_000;
 
 /// Ids from names on the node's disk.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct DiskIds {
     pub(super) pods: BTreeSet<PodUid>,
     pub(super) containers: BTreeSet<ContainerId>,
 }
@@ -22,9 +22,9 @@ pub(super) struct Names {
 const NAMES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads the names. A directory that cannot be read in time has none.
-pub(super) async fn names(disk: &BlockingPool, roots: &LogRoots) -> Names {
+pub(super) async fn names(disk: &BlockingPool, roots: &LogRoots) -> DiskIds {
     let roots = roots.clone();
-    let read = move || Names {
+    let read = move || DiskIds {
         pods: ids(&roots.pods, pod_uid),
         containers: ids(&roots.containers, container_id),
     };
@@ -32,7 +32,7 @@ pub(super) async fn names(disk: &BlockingPool, roots: &LogRoots) -> Names {
         Ok(names) => names,
         Err(error) => {
             tracing::debug!(%error, "no names in the log roots");
-            Names::default()
+            DiskIds::default()
         }
     }
 }

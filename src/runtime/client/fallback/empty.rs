@@ -3,7 +3,7 @@
 //! unused and every dead sandbox empty. So a second witness is asked, which costs one or two calls.
 
 use super::by_name::service;
-use super::{Client, Clock, Error, FallbackList, Question, ask};
+use super::{Client, Clock, Error, FallbackList, ListFilter, ask};
 use crate::model::Coverage;
 
 /// Returns the coverage of a list without rows.
@@ -28,7 +28,7 @@ pub(super) async fn coverage<K: FallbackList>(
 }
 
 async fn nothing_lives<K: FallbackList>(client: &Client, clock: Clock) -> Result<bool, Error> {
-    match ask::<K>(client, Question::State(K::LIVING), clock).await {
+    match ask::<K>(client, ListFilter::State(K::LIVING), clock).await {
         Ok(page) => Ok(page.rows.is_empty() && page.malformed == 0),
         Err(error) if error.is_lost() => Err(error),
         Err(_unknown) => Ok(false),

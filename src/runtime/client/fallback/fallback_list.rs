@@ -9,12 +9,12 @@ use crate::model::{
     PodUid,
 };
 use crate::runtime::Error;
-use crate::runtime::convert::{Row, selector_of};
+use crate::runtime::convert::{WireRow, selector_of};
 use crisweep_proto::cri::{self, ContainerState as State, PodSandboxState as SandboxState};
 
 /// A part of a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Question {
+pub(super) enum ListFilter {
     /// Objects in this state, by its number.
     State(i32),
     /// Objects of this pod.
@@ -37,14 +37,14 @@ pub(super) trait ListedRecord: HasId {
 
 /// A record read by id.
 #[derive(Debug)]
-pub(super) struct Record<M> {
+pub(super) struct ReadRecord<M> {
     pub(super) row: M,
     /// Its mounted images.
     pub(super) mounted: Vec<String>,
 }
 
 /// A list that the fallbacks can read.
-pub(super) trait FallbackList: Row<Model: ListedRecord + Clone> {
+pub(super) trait FallbackList: WireRow<Model: ListedRecord + Clone> {
     /// The request of its unary RPC.
     type Request: Message + 'static;
     /// The other list: it has records of the same pods.
@@ -63,13 +63,13 @@ pub(super) trait FallbackList: Row<Model: ListedRecord + Clone> {
     const MAY_LIVE: &'static [i32];
 
     fn list_state(list_states: &ListStates) -> &ListState<Self::Model>;
-    fn request(question: Question) -> Self::Request;
+    fn request(question: ListFilter) -> Self::Request;
     /// Asks for one record by id; `None` if it is gone. Cheaper if the sandbox is known.
     fn record(
         client: &Client,
         id: &str,
         sandbox: Option<PodSandboxId>,
-    ) -> impl Future<Output = Result<Option<Record<Self::Model>>, Error>> + Send;
+    ) -> impl Future<Output = Result<Option<ReadRecord<Self::Model>>, Error>> + Send;
 }
 
 impl ListedRecord for Container {
@@ -137,12 +137,12 @@ impl FallbackList for cri::ContainerRow {
         &list_states.containers
     }
 
-    fn request(question: Question) -> Self::Request {
+    fn request(question: ListFilter) -> Self::Request {
         let mut filter = cri::ContainerFilter::default();
         match question {
-            Question::State(state) => filter.state = Some(cri::ContainerStateValue { state }),
-            Question::Pod(uid) => filter.label_selector = selector_of(&uid),
-            Question::Sandbox(id) => filter.pod_sandbox_id = id.to_string(),
+            ListFilter::State(state) => filter.state = Some(cri::ContainerStateValue { state }),
+            ListFilter::Pod(uid) => filter.label_selector = selector_of(&uid),
+            ListFilter::Sandbox(id) => filter.pod_sandbox_id = id.to_string(),
         }
         let filter = Some(filter);
         cri::ListContainersRequest { filter }
@@ -152,12 +152,12 @@ impl FallbackList for cri::ContainerRow {
         client: &Client,
         id: &str,
         sandbox: Option<PodSandboxId>,
-    ) -> Result<Option<Record<Container>>, Error> {
+    ) -> Result<Option<ReadRecord<Container>>, Error> {
         let Some(id) = ContainerId::new(id) else {
             return Ok(None);
         };
         let record = client.container_record(&id, sandbox).await?;
-        Ok(record.map(|(row, mounted)| Record { row, mounted }))
+        Ok(record.map(|(row, mounted)| ReadRecord { row, mounted }))
     }
 }
 
@@ -178,12 +178,12 @@ impl FallbackList for cri::PodSandboxRow {
         &list_states.sandboxes
     }
 
-    fn request(question: Question) -> Self::Request {
+    fn request(question: ListFilter) -> Self::Request {
         let mut filter = cri::PodSandboxFilter::default();
         match question {
-            Question::State(state) => filter.state = Some(cri::PodSandboxStateValue { state }),
-            Question::Pod(uid) => filter.label_selector = selector_of(&uid),
-            Question::Sandbox(id) => filter.id = id.to_string(),
+            ListFilter::State(state) => filter.state = Some(cri::PodSandboxStateValue { state }),
+            ListFilter::Pod(uid) => filter.label_selector = selector_of(&uid),
+            ListFilter::Sandbox(id) => filter.id = id.to_string(),
         }
         let filter = Some(filter);
         cri::ListPodSandboxRequest { filter }
@@ -193,12 +193,12 @@ impl FallbackList for cri::PodSandboxRow {
         client: &Client,
         id: &str,
         _sandbox: Option<PodSandboxId>,
-    ) -> Result<Option<Record<PodSandbox>>, Error> {
+    ) -> Result<Option<ReadRecord<PodSandbox>>, Error> {
         let Some(id) = PodSandboxId::new(id) else {
             return Ok(None);
         };
         let row = client.sandbox_record(&id).await?;
         let mounted = Vec::new();
-        Ok(row.map(|row| Record { row, mounted }))
+        Ok(row.map(|row| ReadRecord { row, mounted }))
     }
 }

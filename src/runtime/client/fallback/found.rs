@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use crate::model::HasId;
-use crate::runtime::codec::Page;
+use crate::runtime::codec::ListChunk;
 
 /// Rows by their id.
 #[derive(Debug)]
-pub(super) struct Found<M> {
-    rows: BTreeMap<Box<str>, Entry<M>>,
+pub(super) struct FoundRows<M> {
+    rows: BTreeMap<Box<str>, FoundRow<M>>,
     malformed: usize,
 }
 
 /// A row.
 #[derive(Clone, Debug)]
-pub(super) struct Entry<M> {
+pub(super) struct FoundRow<M> {
     pub(super) row: M,
     /// Its weight in a list answer; `None` if it was in none.
     pub(super) weight: Option<u64>,
@@ -22,7 +22,7 @@ pub(super) struct Entry<M> {
     pub(super) mounted: Option<Vec<String>>,
 }
 
-impl<M> Default for Found<M> {
+impl<M> Default for FoundRows<M> {
     fn default() -> Self {
         Self {
             rows: BTreeMap::new(),
@@ -31,19 +31,19 @@ impl<M> Default for Found<M> {
     }
 }
 
-impl<M> Found<M> {
+impl<M> FoundRows<M> {
     /// Adds the rows of an answer. A later row replaces an earlier one, because it has the later state.
-    pub(super) fn add(&mut self, page: Page<M>)
+    pub(super) fn add(&mut self, page: ListChunk<M>)
     where
         M: HasId,
     {
         self.malformed += page.malformed;
         for (row, weight) in page.rows.into_iter().zip(page.weights) {
-            self.add_entry(row.id().into(), Entry::listed(row, weight));
+            self.add_entry(row.id().into(), FoundRow::listed(row, weight));
         }
     }
 
-    pub(super) fn add_entry(&mut self, id: Box<str>, entry: Entry<M>) {
+    pub(super) fn add_entry(&mut self, id: Box<str>, entry: FoundRow<M>) {
         self.rows.insert(id, entry);
     }
 
@@ -104,7 +104,7 @@ impl<M> Found<M> {
     /// id.
     pub(super) fn into_parts(self) -> (Vec<M>, usize, BTreeMap<Box<str>, Vec<String>>) {
         let mut mounted = BTreeMap::new();
-        let take = |(id, entry): (Box<str>, Entry<M>)| {
+        let take = |(id, entry): (Box<str>, FoundRow<M>)| {
             if let Some(images) = entry.mounted {
                 mounted.insert(id, images);
             }
@@ -115,7 +115,7 @@ impl<M> Found<M> {
     }
 }
 
-impl<M> Entry<M> {
+impl<M> FoundRow<M> {
     /// Returns a row from a list answer.
     pub(super) fn listed(row: M, weight: u64) -> Self {
         Self {

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::MutexGuard;
 
-use super::fallback_list::{ListedRecord, Question, Record};
-use super::found::{Entry, Found};
+use super::fallback_list::{ListFilter, ListedRecord, ReadRecord};
+use super::found::{FoundRow, FoundRows};
 use super::row_cache::{ReadRound, RowCache};
 use super::{Client, Clock, Error, FallbackList, ask};
-use crate::runtime::codec::Page;
+use crate::runtime::codec::ListChunk;
 
 /// Calls about single ids in flight: enough to hide the round trip, too few to burden a sick runtime.
 const IDS_IN_FLIGHT: usize = 16;
@@ -27,7 +27,7 @@ const OVER_LIMIT_MAX: usize = 3;
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// The result of asking for ids.
-pub(super) struct Ended {
+pub(super) struct IdsResult {
     /// Each id was found or is gone.
     pub(super) all: bool,
     /// At least one was found.
@@ -110,8 +110,8 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     /// for.
     pub(super) async fn parts(
         &mut self,
-        parts: BTreeSet<Question>,
-        found: &mut Found<K::Model>,
+        parts: BTreeSet<ListFilter>,
+        found: &mut FoundRows<K::Model>,
     ) -> Result<bool, Error> {
         let (client, clock) = (self.client, self.clock);
         let mut queue = self.row_cache().parts_in_turn(self.asks, parts).into_iter();
@@ -143,9 +143,9 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     /// Takes an answer. Any failure except a lost runtime only leaves a gap.
     fn take(
         &mut self,
-        part: Question,
-        answer: Result<Page<K::Model>, Error>,
-        found: &mut Found<K::Model>,
+        part: ListFilter,
+        answer: Result<ListChunk<K::Model>, Error>,
+        found: &mut FoundRows<K::Model>,
     ) -> Result<(), Error> {
         match answer {
             Ok(page) => {
@@ -181,7 +181,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     pub(super) async fn one_by_one(
         &mut self,
         ids: BTreeSet<Box<str>>,
-        found: &mut Found<K::Model>,
+        found: &mut FoundRows<K::Model>,
     ) -> Result<bool, Error> {
         let ids = self.row_cache().ids_in_turn(self.asks, ids);
         let ended = self.ids(ids, found).await?;
@@ -193,8 +193,8 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     pub(super) async fn again(
         &mut self,
         ids: BTreeSet<Box<str>>,
-        parts: BTreeSet<Question>,
-        found: &mut Found<K::Model>,
+        parts: BTreeSet<ListFilter>,
+        found: &mut FoundRows<K::Model>,
     ) -> Result<(), Error> {
         let mut again = Self::keeping(self.client, self.clock);
         again.asks = ReadRound::Again;
@@ -210,8 +210,8 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     pub(super) async fn ids(
         &mut self,
         ids: Vec<Box<str>>,
-        found: &mut Found<K::Model>,
-    ) -> Result<Ended, Error> {
+        found: &mut FoundRows<K::Model>,
+    ) -> Result<IdsResult, Error> {
         let (client, clock) = (self.client, self.clock);
         let (mut all, mut any) = (true, false);
         let mut queue = ids.into_iter();
@@ -259,7 +259,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
         let next = queue.next();
         all &= next.is_none();
         self.cut_short |= next.is_some();
-        Ok(Ended { all, any, next })
+        Ok(IdsResult { all, any, next })
     }
 
     /// Notes a failed call. A call cut short by the list's own time limit does not count.
@@ -270,8 +270,8 @@ impl<'a, K: FallbackList> Questions<'a, K> {
         }
     }
 
-    fn add(&self, id: &str, record: Record<K::Model>, found: &mut Found<K::Model>) {
-        let entry = Entry::asked(record.row, record.mounted);
+    fn add(&self, id: &str, record: ReadRecord<K::Model>, found: &mut FoundRows<K::Model>) {
+        let entry = FoundRow::asked(record.row, record.mounted);
         if self.keeps {
             self.row_cache().keep(id, entry.clone());
         }

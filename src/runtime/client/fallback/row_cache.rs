@@ -10,20 +10,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::containerd::Ids;
-use super::fallback_list::{ListedRecord, Question};
-use super::found::{Entry, Found};
+use super::fallback_list::{ListFilter, ListedRecord};
+use super::found::{FoundRow, FoundRows};
 use crate::model::{PodSandboxId, PodUid};
-use crate::runtime::codec::Page;
+use crate::runtime::codec::ListChunk;
 
 /// The cache.
 #[derive(Debug)]
 pub(super) struct RowCache<M> {
     connection: u64,
-    rows: BTreeMap<Box<str>, Entry<M>>,
+    rows: BTreeMap<Box<str>, FoundRow<M>>,
     /// Parts of the list that are over the limit by themselves.
-    refused: BTreeSet<Question>,
+    refused: BTreeSet<ListFilter>,
     /// Parts of the list that were read.
-    read: BTreeSet<Question>,
+    read: BTreeSet<ListFilter>,
     /// Ids from file names that have no record any more.
     gone: BTreeSet<Box<str>>,
     /// Where a look ran out of time.
@@ -35,7 +35,7 @@ pub(super) struct RowCache<M> {
 /// Where the next look goes on.
 #[derive(Debug, Default)]
 pub(super) struct ResumePoint {
-    part: Option<Question>,
+    part: Option<ListFilter>,
     id: Option<Box<str>>,
 }
 
@@ -74,13 +74,13 @@ impl<M: ListedRecord + Clone> RowCache<M> {
     }
 
     /// Forgets rows whose id is gone; adds to `found` the missing rows that cannot have changed.
-    pub(super) fn fill(&mut self, ids: &Ids, found: &mut Found<M>) {
+    pub(super) fn fill(&mut self, ids: &Ids, found: &mut FoundRows<M>) {
         self.rows.retain(|id, _| ids.contains_key(id));
         self.fill_unconfirmed(found);
     }
 
     /// Adds to `found` the missing rows that cannot have changed; returns their ids.
-    pub(super) fn fill_unconfirmed(&self, found: &mut Found<M>) -> BTreeSet<Box<str>> {
+    pub(super) fn fill_unconfirmed(&self, found: &mut FoundRows<M>) -> BTreeSet<Box<str>> {
         let mut filled = BTreeSet::new();
         for (id, entry) in &self.rows {
             if entry.row.is_over() && !found.contains(id) {
@@ -103,11 +103,15 @@ impl<M: ListedRecord + Clone> RowCache<M> {
     }
 
     /// Forgets cached rows of a part that its answer lacks; returns their ids.
-    pub(super) fn forget_others(&mut self, part: &Question, page: &Page<M>) -> Vec<Box<str>> {
+    pub(super) fn forget_others(
+        &mut self,
+        part: &ListFilter,
+        page: &ListChunk<M>,
+    ) -> Vec<Box<str>> {
         let of_part = |row: &M| match part {
-            Question::State(state) => row.state() == *state,
-            Question::Pod(uid) => row.pod() == Some(uid),
-            Question::Sandbox(id) => row.sandbox() == id,
+            ListFilter::State(state) => row.state() == *state,
+            ListFilter::Pod(uid) => row.pod() == Some(uid),
+            ListFilter::Sandbox(id) => row.sandbox() == id,
         };
         let is_there = |row: &M| page.rows.iter().any(|it| it.id() == row.id());
         let rows = self.rows.iter().map(|(id, entry)| (id, &entry.row));
@@ -138,29 +142,29 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         self.rows.get(id).map(|entry| &entry.row)
     }
 
-    pub(super) fn keep(&mut self, id: &str, entry: Entry<M>) {
+    pub(super) fn keep(&mut self, id: &str, entry: FoundRow<M>) {
         self.rows.insert(id.into(), entry);
     }
 
-    pub(super) fn keep_page(&mut self, page: &Page<M>) {
+    pub(super) fn keep_page(&mut self, page: &ListChunk<M>) {
         for (row, weight) in page.rows.iter().zip(&page.weights) {
-            self.keep(row.id(), Entry::listed(row.clone(), *weight));
+            self.keep(row.id(), FoundRow::listed(row.clone(), *weight));
         }
     }
 
-    pub(super) fn refuse(&mut self, part: Question) {
+    pub(super) fn refuse(&mut self, part: ListFilter) {
         self.refused.insert(part);
     }
 
-    pub(super) fn has_read(&self, part: &Question) -> bool {
+    pub(super) fn has_read(&self, part: &ListFilter) -> bool {
         self.read.contains(part)
     }
 
-    pub(super) fn note_read(&mut self, part: Question) {
+    pub(super) fn note_read(&mut self, part: ListFilter) {
         self.read.insert(part);
     }
 
-    pub(super) fn is_refused(&self, part: &Question) -> bool {
+    pub(super) fn is_refused(&self, part: &ListFilter) -> bool {
         self.refused.contains(part)
     }
 
@@ -168,8 +172,8 @@ impl<M: ListedRecord + Clone> RowCache<M> {
     pub(super) fn parts_in_turn(
         &self,
         asks: ReadRound,
-        parts: BTreeSet<Question>,
-    ) -> Vec<Question> {
+        parts: BTreeSet<ListFilter>,
+    ) -> Vec<ListFilter> {
         in_turn(parts, self.turn(asks).part.as_ref())
     }
 
@@ -178,7 +182,7 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         in_turn(ids, self.turn(asks).id.as_ref())
     }
 
-    pub(super) fn go_on_at_part(&mut self, asks: ReadRound, part: Option<Question>) {
+    pub(super) fn go_on_at_part(&mut self, asks: ReadRound, part: Option<ListFilter>) {
         self.turn_mut(asks).part = part;
     }
 

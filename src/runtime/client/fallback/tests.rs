@@ -602,9 +602,9 @@ async fn a_list_of_ids_that_lacks_an_existing_container_proves_nothing() {
     let mut ids = containerd::Ids::new();
     let rig = Rig::new(Options::default());
     let found = |rows: &Listed<Container>| {
-        let mut found = Found::default();
+        let mut found = FoundRows::default();
         for row in &rows.rows {
-            let entry = found::Entry::asked(row.clone(), Vec::new());
+            let entry = found::FoundRow::asked(row.clone(), Vec::new());
             found.add_entry(row.id.as_str().into(), entry);
         }
         found
@@ -626,7 +626,7 @@ async fn a_list_of_ids_that_lacks_an_existing_container_proves_nothing() {
     let good = by_name::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
     assert!(good.await.unwrap());
     assert!(!whole.contains(first.as_str()));
-    let (nobody, mut nothing) = (containerd::Ids::new(), Found::default());
+    let (nobody, mut nothing) = (containerd::Ids::new(), FoundRows::default());
     let bad = by_name::proves::<cri::ContainerRow>(&rig.client, &nobody, &mut nothing, clock);
     assert!(
         !bad.await.unwrap(),
@@ -664,17 +664,17 @@ fn a_row_seen_twice_is_seen_in_its_later_state() {
         }
     }
 
-    let page = |state, weight| Page {
+    let page = |state, weight| ListChunk {
         rows: vec![Row("a", state)],
         weights: vec![weight],
         malformed: 1,
         bytes: weight,
     };
-    let mut found = Found::default();
+    let mut found = FoundRows::default();
     found.add(page(1, 10));
     found.add(page(2, 12));
     assert_eq!((found.weighed(), found.is_all_weighed()), (12, true));
-    let entry = found::Entry::asked(Row("b", 2), vec!["model".to_owned()]);
+    let entry = found::FoundRow::asked(Row("b", 2), vec!["model".to_owned()]);
     found.add_entry("b".into(), entry);
     assert!(!found.is_all_weighed());
     assert_eq!(found.mean(100), 88);

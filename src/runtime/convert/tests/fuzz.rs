@@ -69,7 +69,7 @@ proptest! {
         }
         let Ok(raw) = cri::ContainerStatusResponse::decode(bytes.as_slice()) else { return Ok(()) };
         let id = ContainerId::new("c1").unwrap();
-        if let Ok((row, _)) = container_record(&id, None, raw.clone(), &mut Shared::default()) {
+        if let Ok((row, _)) = container_record(&id, None, raw.clone(), &mut Interner::default()) {
             prop_assert_eq!(row.id.as_str(), "c1");
             prop_assert!(!row.sandbox_id.as_str().is_empty());
         }

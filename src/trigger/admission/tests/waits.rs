@@ -4,7 +4,7 @@ use super::*;
 use crate::fleet::Standing;
 use crate::model::Brake;
 
-fn why(admissions: &Admissions, now: u64) -> Option<Wait> {
+fn why(admissions: &Admissions, now: u64) -> Option<WaitReason> {
     let queued = admissions.waiting().next().unwrap();
     admissions.why_waits(queued, at(now))
 }
@@ -18,7 +18,7 @@ fn a_brake_of_the_fleet_that_came_later_is_the_reason() {
     });
     admissions.set_draw(1 << 31);
     admissions.admit(alert(1, BOTH), "a", at(0));
-    let jitter = Some(Wait::Until(at(50), "brakes.jitter"));
+    let jitter = Some(WaitReason::Until(at(50), "brakes.jitter"));
     assert_eq!(why(&admissions, 0), jitter);
     assert_eq!(why(&admissions, 50), None);
     let says = |is: bool| is.then(|| "words".to_owned());
@@ -34,7 +34,7 @@ fn a_brake_of_the_fleet_that_came_later_is_the_reason() {
             ..Standing::default()
         };
         admissions.set_fleet(standing, at(0));
-        let stopped = Some(Wait::Stopped(brake, "words".to_owned()));
+        let stopped = Some(WaitReason::Stopped(brake, "words".to_owned()));
         assert_eq!(
             (why(&admissions, 0), why(&admissions, 60)),
             (stopped.clone(), stopped)
@@ -45,7 +45,7 @@ fn a_brake_of_the_fleet_that_came_later_is_the_reason() {
         pause: true,
         ..admissions.brakes
     });
-    let paused = Wait::Stopped(Brake::Pause, PAUSED.to_owned());
+    let paused = WaitReason::Stopped(Brake::Pause, PAUSED.to_owned());
     assert_eq!(why(&admissions, 0), Some(paused));
 }
 
@@ -57,7 +57,7 @@ fn a_pass_waits_for_a_slot_only_if_no_target_can_begin_without() {
         ..Standing::default()
     };
     admissions.admit(alert(1, BOTH), "a", at(0));
-    for (targets, wait) in [(CONTAINERS, None), (BOTH, Some(Wait::Slot))] {
+    for (targets, wait) in [(CONTAINERS, None), (BOTH, Some(WaitReason::Slot))] {
         admissions.set_fleet(budget(targets), at(0));
         assert_eq!(why(&admissions, 0), wait);
     }
@@ -71,7 +71,7 @@ fn the_setting_that_holds_longest_is_named() {
     admissions.begun(set(BOTH));
     admissions.admit(alert(1, CONTAINERS), "b", at(1));
     finish(&mut admissions, Outcome::Completed, at(10));
-    let cooldown = Wait::Until(at(70), "brakes.cooldown");
+    let cooldown = WaitReason::Until(at(70), "brakes.cooldown");
     assert_eq!(why(&admissions, 11), Some(cooldown));
     let mut admissions = Admissions::new(Brakes {
         max_passes_per_hour: Some(1),
@@ -82,6 +82,6 @@ fn the_setting_that_holds_longest_is_named() {
     admissions.begun(set(BOTH));
     admissions.admit(alert(1, CONTAINERS), "b", at(1));
     finish(&mut admissions, Outcome::Completed, at(10));
-    let spent = Wait::Until(at(3600), "brakes.max_passes_per_hour");
+    let spent = WaitReason::Until(at(3600), "brakes.max_passes_per_hour");
     assert_eq!(why(&admissions, 11), Some(spent));
 }

@@ -7,7 +7,7 @@ use crate::system::blocking::BlockingPool;
 
 /// Where a secret or a certificate is. Has no `Debug`.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum SecretSource {
     /// In a file, which is read at each request.
     File(PathBuf),
     /// In the kubeconfig file itself.
@@ -19,7 +19,7 @@ pub(super) enum Held {
     },
 }
 
-impl Held {
+impl SecretSource {
     /// Returns the file for error messages.
     pub(super) fn path(&self) -> &PathBuf {
         match self {

@@ -6,7 +6,7 @@ use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::Row;
+use super::WireRow;
 use crate::model::{Container, ContainerImage, Labels, PodRef, PodSandbox, PodUid, Text};
 use crate::runtime::known_rows::KnownRows;
 use crate::system::maps::IdSet;
@@ -14,7 +14,7 @@ use crate::system::maps::IdSet;
 /// Values that rows share: with each other, with the other list, and with earlier looks. 20,000 containers use
 /// some tens of images, and hardly change between looks.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct Interner {
     texts: IdSet<Text>,
     pods: IdSet<KnownPod>,
     images: IdSet<Arc<ContainerImage>>,
@@ -23,10 +23,10 @@ pub struct Shared {
     pub(super) sandboxes: KnownRows<PodSandbox>,
 }
 
-impl Shared {
+impl Interner {
     /// Begins a list on a connection: forgets the rows that the last list lacked, and the values that no row uses any
     /// more.
-    pub(in crate::runtime) fn begin<R: Row>(&mut self, connection: u64) {
+    pub(in crate::runtime) fn begin<R: WireRow>(&mut self, connection: u64) {
         if let Some(known) = R::known(self) {
             known.begin(connection);
         }

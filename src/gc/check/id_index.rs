@@ -3,7 +3,7 @@
 use crate::model::Numbering;
 
 /// Finds records by id. Sorting all ids once is faster than looking each of them up.
-pub(super) struct Places<'a> {
+pub(super) struct IdIndex<'a> {
     ids: Numbering<'a>,
     by_number: Vec<Option<usize>>,
     /// For each id's number: more than one record has it.
@@ -11,7 +11,7 @@ pub(super) struct Places<'a> {
     records: usize,
 }
 
-impl<'a> Places<'a> {
+impl<'a> IdIndex<'a> {
     /// Takes the ids of the records, and the ids to look up.
     pub(super) fn of(
         records: impl ExactSizeIterator<Item = &'a str>,
