@@ -219,7 +219,7 @@ fn ends(facts: &Facts, name: &Name<'_>) -> Vec<Ended> {
             attempt: row.attempt,
             end: None,
             created_at: row.created_at,
-            finished_at: row.finished_at,
+            finished_at: row.finished_at.filter(|_| !row.exit_undated),
             kept: None,
         });
         ended.end = ended
