@@ -120,6 +120,7 @@ async fn unknown_flags_commands_and_targets_are_refused_with_2() {
         (&["sweep"], "sweep"),
         (&["gc", "--target", "pods"], "unknown target \"pods\""),
         (&["gc", "--max-removals", "many"], "many"),
+        (&["serve", "--url", "http://a:1"], "this one asks none"),
         (&["plan", "--output", "xml"], "xml"),
         (&["--log.level", "loud", "plan"], "log.level"),
         (&["--runtime-endpoint", "tcp://1.2.3.4:5", "plan"], "unix"),
