@@ -71,20 +71,15 @@ async fn a_service_that_refuses_is_named_and_done_without() {
     let dir = tempfile::tempdir().unwrap();
     let read = dir.path().join("read");
     fs::write(&read, "token-that-nobody-shows").unwrap();
-    let address = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap().to_string()
-    };
-    let changes = json!({ "web": {
-        "listen": [address],
-        "bearer_token_files": { "read": [read] },
-    } });
-    let rig = Rig::unready(
+    let changes = json!({ "web": { "bearer_token_files": { "read": [read] } } });
+    let mut rig = Rig::unready(
         nodes::litter(1).build(),
         crisweep_sim::Options::default(),
         changes,
     )
     .await;
+    // For the command: the port that the service has taken.
+    rig.configure(&json!({ "web": { "listen": [rig.address] } }));
     let config = rig.config_file();
     let output = run(&["--config.file", config.to_str().unwrap(), "snapshot", "-"]).await;
     let said = text(&output.stderr);
