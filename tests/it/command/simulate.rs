@@ -209,6 +209,9 @@ async fn a_later_time_makes_everything_older() {
     node.run(&["snapshot", file.to_str().unwrap()]).await;
     let (_, now, _) = simulate(&file, &["--target", "containers"]).await;
     assert!(now.contains("containers: remove 0\n"), "{now}");
+    let (_, head) = now.split_once(" at ").unwrap();
+    let (taken_at, _) = head.split_once(' ').unwrap();
+    assert_eq!(taken_at.len(), "2026-01-02T15:00:00Z".len(), "{now}");
     let later = ["--target", "containers", "--at", "+3h"];
     let (_, later, _) = simulate(&file, &later).await;
     assert!(
