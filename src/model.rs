@@ -251,6 +251,9 @@ pub struct Container {
     pub created_at: Timestamp,
     /// When it exited; `None` before that, and until the runtime was asked.
     pub finished_at: Option<Timestamp>,
+    /// The runtime gives no time of its exit: `finished_at` is when crisweep first saw it exited.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exit_undated: bool,
     /// Its pod; `None` without the kubelet's labels (made by another tool).
     pub pod: Option<Arc<PodRef>>,
     /// Its image; shared by containers of the same image.

@@ -181,8 +181,8 @@ struct PassRun<'a> {
     open_logs: Vec<Removal>,
     /// Something that the pass must read or write failed.
     incomplete: bool,
-    /// Something is kept because its pod's state is unknown.
-    pods_uncertain: bool,
+    /// The errors that say what is kept because its pod's state is unknown.
+    uncertain: BTreeSet<(Target, String)>,
 }
 
 impl<'a> PassRun<'a> {
@@ -225,7 +225,7 @@ impl<'a> PassRun<'a> {
             gone,
             open_logs: Vec::new(),
             incomplete: false,
-            pods_uncertain: false,
+            uncertain: BTreeSet::new(),
         }
     }
 

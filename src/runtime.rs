@@ -20,7 +20,7 @@ use crate::model::{ContainerId, ContainerState, Coverage, PodSandboxId, PodSandb
 
 use jiff::Timestamp;
 
-pub use client::{Client, LogRoots, Settings, below};
+pub use client::{Client, LogRoots, RemovalAnswer, Settings, below};
 pub use config::Config;
 pub use defect::{Defect, ReadError};
 pub use error::Error;

@@ -1,5 +1,5 @@
 //! `crisweep check`: one line and an exit code for node-problem-detector and other checkers. Only reads; always ends
-//! within its time limit; prints no text from outside.
+//! within its time limit; its line has no text from outside.
 
 mod node;
 mod own_service;
@@ -17,8 +17,10 @@ use crate::app;
 use crate::cli::service::{RemoteArgs, ServiceQuery, Silence, Site};
 use crate::config::{Overrides, Thresholds};
 use crate::health::{HealthFacts, HealthFinding, HealthReport, RuntimeHealth};
+use crate::model::escape;
 use crate::model::setting::parse_duration;
 use crate::system::blocking::BlockingPool;
+use crate::telemetry;
 
 /// node-problem-detector kills a plugin after 5 s by default.
 const TIMEOUT: &str = "4s";
@@ -165,7 +167,9 @@ async fn inspect(args: &CheckArgs, origin: ConfigOrigin, by: Instant) -> HealthR
     let config = match app::set_up(origin.file, origin.overrides).await {
         Ok((config, _reload)) => config,
         Err(error) => {
-            tracing::error!(%error, "the configuration is refused");
+            // No log is set up yet. The result must not wait for a reader of this line.
+            let line = format!("crisweep: {}", escape::lines(&error.to_string()));
+            telemetry::say(&line, Duration::ZERO);
             return HealthReport::unknown("configuration refused; crisweep config FILE says why");
         }
     };

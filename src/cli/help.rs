@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::{Args, CommandFactory, FromArgMatches};
 
 use super::Cli;
+use super::RemoteArgs;
 use super::output::{note, print_bytes};
 
 /// The commands by what a person wants.
@@ -33,6 +34,18 @@ const GROUPS: [(&str, &[&str]); 3] = [
             "man",
         ],
     ),
+];
+
+/// The commands that ask no service: `run` refuses the options that name one.
+const ASK_NO_SERVICE: [&str; 8] = [
+    "serve",
+    "demo",
+    "simulate",
+    "config",
+    "prepare-state",
+    "rules",
+    "completions",
+    "man",
 ];
 
 /// Columns of a command's name in the help.
@@ -89,7 +102,7 @@ pub fn parse() -> Cli {
 
 /// Returns the program's definition with its commands in groups.
 fn grouped() -> clap::Command {
-    let mut command = Cli::command();
+    let mut command = program();
     let mut groups = String::new();
     for (title, names) in GROUPS {
         groups.push_str(&format!("{title}:\n"));
@@ -116,13 +129,30 @@ fn grouped() -> clap::Command {
     ))
 }
 
+/// Returns the program's definition. Commands that ask no service take the options that name one, to refuse them in
+/// words, and do not show them.
+fn program() -> clap::Command {
+    let service = RemoteArgs::augment_args(clap::Command::default());
+    let hidden = service.get_arguments().map(|it| it.clone().hide(true));
+    let hidden: Vec<clap::Arg> = hidden.collect();
+    let without_service = |command: clap::Command| command.args(hidden.clone());
+    let mut program = Cli::command();
+    for name in ASK_NO_SERVICE {
+        // A feature may leave it out.
+        if program.find_subcommand(name).is_some() {
+            program = program.mut_subcommand(name, without_service);
+        }
+    }
+    program
+}
+
 /// Runs `crisweep completions`.
 ///
 /// # Errors
 /// If they cannot be written.
 pub fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "crisweep", &mut text);
+    clap_complete::generate(args.shell, &mut program(), "crisweep", &mut text);
     print_bytes(&text)
 }
 
@@ -131,7 +161,7 @@ pub fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
 /// # Errors
 /// If there is no such command, or a page cannot be written.
 pub fn man(args: &ManArgs) -> anyhow::Result<()> {
-    let mut program = Cli::command();
+    let mut program = program();
     if let Some(dir) = &args.dir {
         let written = clap_mangen::generate_to(program, dir);
         written.with_context(|| format!("cannot write manual pages to {}", dir.display()))?;
@@ -158,6 +188,7 @@ fn page(command: clap::Command) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Command;
 
     /// A terminal's usual size.
     const LINES: usize = 24;
@@ -192,6 +223,34 @@ mod tests {
         let (_, groups) = help.split_once("Look at the node:").unwrap();
         let (groups, _) = groups.split_once("Options:").unwrap();
         assert!(groups.lines().all(|line| line.len() <= COLUMNS), "{groups}");
+    }
+
+    #[test]
+    fn only_commands_that_ask_a_service_have_options_that_name_one() {
+        for name in names() {
+            let mut program = grouped();
+            program.build();
+            let command = program.find_subcommand_mut(&name).unwrap();
+            let asks = !ASK_NO_SERVICE.contains(&name.as_str());
+            for help in [command.render_help(), command.render_long_help()] {
+                let help = help.to_string();
+                assert_eq!(help.contains("--service.url"), asks, "{name}: {help}");
+                assert_eq!(help.contains("Which service"), asks, "{name}: {help}");
+                assert!(help.contains("--config.file"), "{name}: {help}");
+            }
+        }
+        // They are read all the same, before and after the command, and refused in words.
+        let flags = ["--service.url", "http://a:1", "--log.level", "debug"];
+        for line in [
+            [&["serve"], &flags[..]].concat(),
+            [&flags[..], &["serve"]].concat(),
+        ] {
+            let line = [&["crisweep"], &line[..]].concat();
+            let cli = Cli::from_arg_matches(&grouped().get_matches_from(line)).unwrap();
+            assert_eq!(cli.command, Some(Command::Serve));
+            assert_eq!(cli.global.log_level.as_deref(), Some("debug"));
+            assert_eq!(cli.global.remote.service_url.as_deref(), Some("http://a:1"));
+        }
     }
 
     /// Returns the help of a command, as a terminal of 80 columns shows it.

@@ -15,7 +15,7 @@ use crate::config::{Config, Overrides};
 use crate::model::escape;
 use crate::state::FileOwner;
 use crate::system::blocking::{self, BlockingPool};
-use crate::{app, config, http, state, telemetry};
+use crate::{access, app, config, http, state, telemetry};
 
 /// How long the program waits for the holder of the state directory.
 const HELD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -99,9 +99,15 @@ async fn run_command(cli: Cli) -> ExitCode {
         Ok(Ending::Interrupted) => ExitCode::from(EXIT_INTERRUPTED),
         Err(error) => {
             print_error(&telemetry::chain(error.as_ref()));
-            ExitCode::FAILURE
+            ExitCode::from(if is_refused(&error) { EXIT_USAGE } else { 1 })
         }
     }
+}
+
+/// Says whether a file that the configuration names is refused: it is read when the service begins.
+fn is_refused(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<access::Error>();
+    error.is_some_and(|error| !matches!(error, access::Error::NoRandomness(_)))
 }
 
 /// Checks what only several arguments together show.

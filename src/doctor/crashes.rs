@@ -219,7 +219,7 @@ fn ends(facts: &DoctorFacts, name: &ContainerAttempts<'_>) -> Vec<EndedAttempt> 
             attempt: row.attempt,
             end: None,
             created_at: row.created_at,
-            finished_at: row.finished_at,
+            finished_at: row.finished_at.filter(|_| !row.exit_undated),
             kept: None,
         });
         ended.end = ended

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::report::{many, percent};
+use super::report::many;
 use super::{DoctorFacts, Finding, NODE_UNREAD, Severity};
 use crate::config::Mode;
 use crate::gc::Limit;
+use crate::gc::images::used_percent;
 use crate::model::{FailureClass, ImageNames, ImageStore, Images, Pods, PodsUnknown, short_size};
 
 pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
@@ -135,8 +136,10 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
         return None;
     };
     let policy = &facts.config.policy.images;
-    let used = store.filesystem?.used_ratio();
-    if used * 100.0 < f64::from(policy.high_threshold_percent) {
+    let usage = store.filesystem?;
+    // As the planner and the kubelet count: in whole per cents.
+    let used = used_percent(usage);
+    if used < u128::from(policy.high_threshold_percent) {
         return None;
     }
     let (unused, bytes) = unused(facts, store)?;
@@ -149,15 +152,14 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
         id: "unused-images",
         severity: Severity::Advice,
         summary: format!(
-            "The image file system is {} % full (mark {} %), and {} that no container uses are listed with {} \
-             (shared layers counted in full).",
-            percent(used),
+            "The image file system is {used} % full (mark {} %), and {} that no container uses are listed \
+             with {} (shared layers counted in full).",
             policy.high_threshold_percent,
             many(unused, "image"),
             short_size(bytes),
         ),
         change: change.to_owned(),
-        details: json!({ "used_ratio": used, "unused_images": unused, "unused_bytes": bytes }),
+        details: json!({ "used_ratio": usage.used_ratio(), "unused_images": unused, "unused_bytes": bytes }),
         cost: 0,
     })
 }

@@ -113,6 +113,7 @@ impl Node {
             state,
             created_at: ago(minutes),
             finished_at: (state == ContainerState::Exited).then(|| ago(minutes)),
+            exit_undated: false,
             pod: Some(reference(pod)),
             image: Arc::new(ContainerImage::default()),
             labels: Labels::default(),

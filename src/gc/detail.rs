@@ -181,6 +181,9 @@ impl PlanFacts<'_> {
             return self.not_quiet(subject);
         }
         let done = match (rules.age_from, container.state) {
+            (AgeFrom::Finished, ContainerState::Exited) if container.exit_undated => {
+                "the runtime gives no time of its exit; first seen exited"
+            }
             (AgeFrom::Finished, ContainerState::Exited) => "exited",
             _ => "created",
         };

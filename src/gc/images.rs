@@ -15,7 +15,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use strum::VariantArray;
 
-pub(super) use room::used_percent;
+pub use room::used_percent;
 
 use super::age::at_least;
 use super::index::RowSet;

@@ -122,7 +122,7 @@ pub(super) struct Reply {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct AnsweredAlert {
     alertname: String,
-    /// As the call has it; empty if it has none.
+    /// As the call has it, of a too long one the beginning; empty if it has none.
     fingerprint: String,
     #[serde(flatten)]
     admission: Admission,
@@ -167,15 +167,14 @@ fn read(body: &[u8]) -> Result<Vec<(WebhookStatus, Alert)>, Problem> {
     let receiver = webhook.receiver.as_str().map(shorten);
     let receiver = receiver.as_deref();
     let alerts = webhook.alerts.into_iter();
-    let alerts: Vec<(WebhookStatus, Alert)> =
-        alerts.map(|JsonObject(it)| it.alert(receiver)).collect();
-    if let Some((_, alert)) = alerts.iter().find(|(_, alert)| alert.is_too_long()) {
-        return Err(Problem::bad(format!(
-            "the fingerprint or startsAt of an alert \"{}\" is longer than {KEY_MAX_BYTES} bytes",
-            alert.name()
-        )));
-    }
-    Ok(alerts)
+    Ok(alerts.map(|JsonObject(it)| it.alert(receiver)).collect())
+}
+
+/// The answer to an alert that could not be remembered. Those beside it are obeyed: Alertmanager does not repeat a call
+/// that was refused.
+fn too_long() -> Admission {
+    let why = format!("its fingerprint or startsAt is longer than {KEY_MAX_BYTES} bytes");
+    Admission::without_pass(AlertResult::Malformed, why)
 }
 
 fn ask(
@@ -194,6 +193,10 @@ fn ask(
         .enumerate()
         .partition(|(_, (status, _))| *status == WebhookStatus::Resolved);
     for (place, (status, alert)) in resolved.into_iter().chain(firing) {
+        if alert.is_too_long() {
+            admissions.push((place, too_long()));
+            continue;
+        }
         let admission = match judge(&config.alerts, node, Cause::Alert, alert) {
             Err(it) if it.result == AlertResult::Holds => match status {
                 WebhookStatus::Resolved => service.worker.over(&alert.info()),
@@ -224,10 +227,17 @@ fn ask(
     let rows = alerts.into_iter().zip(admissions);
     let rows = rows.map(|((_, alert), (_, admission))| AnsweredAlert {
         alertname: alert.name(),
-        fingerprint: alert.fingerprint,
+        fingerprint: shorten(&alert.fingerprint),
         admission,
     });
     rows.collect()
+}
+
+/// Returns the first alert if none of the call could be understood.
+fn all_malformed(answered: &[AnsweredAlert]) -> Option<&AnsweredAlert> {
+    let mut all = answered.iter();
+    all.all(|it| it.admission.result == AlertResult::Malformed)
+        .then(|| answered.first())?
 }
 
 fn reply(mut answered: Vec<AnsweredAlert>) -> Response {
@@ -238,7 +248,7 @@ fn reply(mut answered: Vec<AnsweredAlert>) -> Response {
         (StatusCode::ACCEPTED, "merged")
     } else if find(AlertResult::Unavailable).is_some() {
         (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
-    } else if let Some(bad) = find(AlertResult::BadTarget) {
+    } else if let Some(bad) = find(AlertResult::BadTarget).or_else(|| all_malformed(&answered)) {
         let why = bad.admission.why.clone().unwrap_or_default();
         return Problem::bad(why).into_response();
     } else {
@@ -310,19 +320,5 @@ mod tests {
         }
         let long = receiver(&format!("\"{}\"", "x".repeat(100_000))).unwrap();
         assert_eq!(long.len(), 200);
-    }
-
-    #[test]
-    fn keys_that_would_be_remembered_at_length_are_refused() {
-        let with = |key: &str, length: usize| {
-            let value = "f".repeat(length);
-            let alert = format!(r#"{{"status": "firing", "labels": {{}}, "{key}": "{value}"}}"#);
-            read(format!(r#"{{"version": "4", "alerts": [{alert}]}}"#).as_bytes())
-        };
-        for key in ["fingerprint", "startsAt"] {
-            assert!(with(key, KEY_MAX_BYTES).is_ok(), "{key}");
-            let problem = with(key, KEY_MAX_BYTES + 1).unwrap_err();
-            assert!(problem.error.contains("longer than"), "{}", problem.error);
-        }
     }
 }

@@ -213,13 +213,16 @@ impl PassRun<'_> {
                 self.logs_follow(look).await;
             }
             self.conclude(target, &mut queue);
-            if self.breaks(target) {
-                // What is still in flight must not be planned a second time.
+            if self.mostly_fails(target).is_some() {
+                // What is still in flight counts too, and must not be planned a second time.
                 while !self.executor.only_slow() {
                     self.wait().await?;
                 }
-                self.take_open(target);
-                return Ok(());
+                self.conclude(target, &mut queue);
+                if self.breaks(target) {
+                    self.take_open(target);
+                    return Ok(());
+                }
             }
             self.take_up_again(target, look, &mut queue).await?;
         }

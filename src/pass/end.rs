@@ -316,7 +316,9 @@ impl PassRun<'_> {
     /// A pass is not complete while something could not be read, or is kept because its pod is unknown.
     fn unless_incomplete(&self, outcome: Outcome) -> Outcome {
         match outcome {
-            Outcome::Completed | Outcome::NothingToDo if self.pods_uncertain => Outcome::Partial,
+            Outcome::Completed | Outcome::NothingToDo if !self.uncertain.is_empty() => {
+                Outcome::Partial
+            }
             Outcome::Completed | Outcome::Planned | Outcome::NothingToDo
                 if self.incomplete || self.tally.has_failed_log || !self.tally.open.is_empty() =>
             {

@@ -87,16 +87,29 @@ impl PassRun<'_> {
             .as_deref()
             .unwrap_or("the pod source lists no other pod of their kind");
         let remedy = remedy(state);
+        let mut now = BTreeSet::new();
         for (target, count) in gc::kept_for_missing_knowledge(&snapshot, policy, targets) {
-            let text =
-                format!("{count} stay because their pods may not be finished: {why}; {remedy}");
-            self.pods_uncertain = true;
-            let error = format!("{target}: {text}");
+            let error = format!(
+                "{target}: {count} stay because their pods may not be finished: {why}; {remedy}"
+            );
             if !self.record.pass().errors.contains(&error) {
                 tracing::warn!(pass.id = %self.record.id(), target = target.label(), count, why, "pods unknown");
-                self.record.error(error);
+                self.record.error(error.clone());
             }
+            now.insert((target, error));
         }
+        // A whole look shows all that stays now. What a part of the lists showed may still be there.
+        if snapshot.seen.is_all() {
+            let (record, uncertain) = (self.record, &mut self.uncertain);
+            uncertain.retain(|said| {
+                let holds = now.contains(said) || !targets.contains(&said.0);
+                if !holds {
+                    record.retract(&said.1);
+                }
+                holds
+            });
+        }
+        self.uncertain.append(&mut now);
     }
 }
 

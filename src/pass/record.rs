@@ -14,6 +14,8 @@ use crate::model::{Caller, Pass, escape};
 pub const LINES_MAX: usize = 2_000;
 /// Errors that are kept in a pass.
 pub const ERRORS_MAX: usize = 50;
+/// Stands for those beyond.
+const FURTHER: &str = "further errors are in the log";
 
 /// A pass and its watchers.
 #[derive(Debug)]
@@ -70,10 +72,15 @@ impl PassRecord {
         self.update(|pass| {
             if pass.errors.len() < ERRORS_MAX {
                 pass.errors.push(text);
-            } else if pass.errors.len() == ERRORS_MAX {
-                pass.errors.push("further errors are in the log".to_owned());
+            } else if !pass.errors.iter().any(|error| error == FURTHER) {
+                pass.errors.push(FURTHER.to_owned());
             }
         });
+    }
+
+    /// Takes back an error that no longer holds.
+    pub fn retract(&self, text: &str) {
+        self.update(|pass| pass.errors.retain(|error| error != text));
     }
 
     /// Adds a progress line, within bounds, and wakes followers. Line breaks in it are escaped.

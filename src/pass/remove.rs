@@ -19,7 +19,7 @@ use crate::gc::{Expected, Removal};
 use crate::model::{
     ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovalOutcome, Target,
 };
-use crate::runtime;
+use crate::runtime::{self, RemovalAnswer};
 use crate::snapshot::Look;
 use logs::LogRemover;
 use superseded::NewerRecords;
@@ -262,14 +262,15 @@ async fn changed(
 /// have been faster.
 async fn ended<T, F>(
     remover: &Remover,
-    result: Result<(), runtime::Error>,
+    result: Result<RemovalAnswer, runtime::Error>,
     status: impl Fn() -> F,
 ) -> Result<RemovalOutcome, runtime::Error>
 where
     F: Future<Output = Result<Option<T>, runtime::Error>>,
 {
     match result {
-        Ok(()) => Ok(RemovalOutcome::REMOVED),
+        Ok(RemovalAnswer::Removed) => Ok(RemovalOutcome::REMOVED),
+        Ok(RemovalAnswer::NotFound) => Ok(RemovalOutcome::AlreadyGone),
         Err(error) if error.is_lost() || error.is_timeout() => Err(error),
         Err(error) if error.is_being_removed() => until_gone(remover.patience, status).await,
         Err(error) => match status().await {

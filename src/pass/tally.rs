@@ -169,12 +169,15 @@ impl FailureShare {
 /// The circuit breaker: gives up a target for this pass if most of its removals fail. The next target goes on: a broken
 /// CNI plugin must not stop image removal on a full disk.
 impl PassRun<'_> {
+    /// Returns attempts and failures of a target, by what has ended so far, if the breaker would end it.
+    pub(super) fn mostly_fails(&self, target: Target) -> Option<(u64, u64)> {
+        let ratio = self.config.gc.failure_ratio?;
+        self.tally.share.beyond(target, ratio)
+    }
+
     /// Says whether the breaker ends the target, and reports it.
     pub(super) fn breaks(&mut self, target: Target) -> bool {
-        let ratio = self.config.gc.failure_ratio;
-        let Some((attempts, failures)) =
-            ratio.and_then(|ratio| self.tally.share.beyond(target, ratio))
-        else {
+        let Some((attempts, failures)) = self.mostly_fails(target) else {
             return false;
         };
         self.runner.metrics.breaker_tripped();

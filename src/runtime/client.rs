@@ -54,6 +54,15 @@ struct ClientInner {
     list_states: fallback::ListStates,
 }
 
+/// What the runtime answered to a removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovalAnswer {
+    /// It is done.
+    Removed,
+    /// There is no such object: somebody else was faster.
+    NotFound,
+}
+
 impl Client {
     /// Makes a client; does not touch the socket.
     pub fn new(settings: Settings) -> Self {
@@ -330,15 +339,16 @@ impl Client {
     }
 
     /// Removes a container: **kills it first if it runs**. Gone is success.
-    pub async fn remove_container(&self, id: &ContainerId) -> Result<(), Error> {
+    pub async fn remove_container(&self, id: &ContainerId) -> Result<RemovalAnswer, Error> {
         let message = cri::RemoveContainerRequest {
             container_id: id.to_string(),
         };
         let (mut rpc, deadline) = self.removal();
         let call = rpc.remove_container(request(message, deadline));
-        gone_is_success(self.runtime().call("RemoveContainer", deadline, call).await)?;
+        let answer = self.runtime().call("RemoveContainer", deadline, call).await;
+        let removed = removed(answer)?;
         self.forget_container(id);
-        Ok(())
+        Ok(removed)
     }
 
     /// Stops a pod sandbox and what it holds. Gone is success.
@@ -352,22 +362,22 @@ impl Client {
     }
 
     /// Removes a pod sandbox: **kills and removes what it holds**. Gone is success.
-    pub async fn remove_pod_sandbox(&self, id: &PodSandboxId) -> Result<(), Error> {
+    pub async fn remove_pod_sandbox(&self, id: &PodSandboxId) -> Result<RemovalAnswer, Error> {
         let message = cri::RemovePodSandboxRequest {
             pod_sandbox_id: id.to_string(),
         };
         let (mut rpc, deadline) = self.removal();
         let call = rpc.remove_pod_sandbox(request(message, deadline));
         let answer = self.runtime().call("RemovePodSandbox", deadline, call);
-        gone_is_success(answer.await)?;
+        let removed = removed(answer.await)?;
         self.forget_sandbox(id);
-        Ok(())
+        Ok(removed)
     }
 
     /// Removes an image of a runtime handler (empty: the default handler), with **all its tags, even while
     /// containers use it**. Gone is success. Refuses an empty name, because runtimes treat an empty id as a
     /// prefix of every id.
-    pub async fn remove_image(&self, image: &str, handler: &str) -> Result<(), Error> {
+    pub async fn remove_image(&self, image: &str, handler: &str) -> Result<RemovalAnswer, Error> {
         const METHOD: &str = "RemoveImage";
         if image.is_empty() {
             let status = tonic::Status::invalid_argument("the image has no name");
@@ -384,7 +394,7 @@ impl Client {
         let message = cri::RemoveImageRequest { image: Some(image) };
         let (mut rpc, deadline) = (self.image_rpc(), self.shared.settings.removal_timeout);
         let call = rpc.remove_image(request(message, deadline));
-        gone_is_success(self.image().call(METHOD, deadline, call).await)
+        removed(self.image().call(METHOD, deadline, call).await)
     }
 
     fn runtime(&self) -> &RuntimeConnection {
@@ -426,6 +436,13 @@ fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+fn removed<T>(answer: Result<T, Error>) -> Result<RemovalAnswer, Error> {
+    Ok(match found(answer)? {
+        Some(_) => RemovalAnswer::Removed,
+        None => RemovalAnswer::NotFound,
+    })
 }
 
 /// containerd 1.6 returns `NOT_FOUND` where later versions return OK.

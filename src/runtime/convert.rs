@@ -121,6 +121,7 @@ impl WireRow for cri::ContainerRow {
             state,
             created_at: created_at(self.created_at),
             finished_at: None,
+            exit_undated: false,
             pod,
             image: shared.image(image),
             labels: shared.labels(foreign(&labels)),

@@ -21,8 +21,10 @@ const KNOWN_MAX: usize = 1 << 16;
 enum ExitStatus {
     /// It had not exited.
     NoExit,
-    /// Its exit time; if the runtime does not say, when we first saw it exited.
+    /// Its exit time.
     Exit(Timestamp),
+    /// It had exited, and the runtime gives no time: when we first saw it so.
+    SeenExited(Timestamp),
 }
 
 /// Known statuses.
@@ -70,10 +72,14 @@ impl Statuses {
         {
             // After a clock step an exit may lie before the creation: the later of the two errs towards young.
             row.finished_at = match self.known.get(&row.id) {
-                Some(ExitStatus::Exit(at)) => Some((*at).max(row.created_at)),
+                Some(ExitStatus::Exit(at) | ExitStatus::SeenExited(at)) => {
+                    Some((*at).max(row.created_at))
+                }
                 // A row that was read by status has its exit time already.
                 Some(ExitStatus::NoExit) | None => row.finished_at,
             };
+            let known = self.known.get(&row.id);
+            row.exit_undated = matches!(known, Some(ExitStatus::SeenExited(_)));
             match (row.finished_at, &row.pod) {
                 (Some(at), Some(pod)) if at <= now => match self.last.get_mut(&pod.uid) {
                     Some(last) => *last = at.max(*last),
@@ -95,7 +101,8 @@ impl Statuses {
             let Some(images) = mounted.remove(row.id.as_str()) else {
                 continue;
             };
-            self.note(&row.id, row.state, row.finished_at, images);
+            let told = row.finished_at.map_or(ExitStatus::NoExit, ExitStatus::Exit);
+            self.note(&row.id, row.state, told, images);
         }
     }
 
@@ -103,16 +110,16 @@ impl Statuses {
         &mut self,
         id: &ContainerId,
         state: ContainerState,
-        finished_at: Option<Timestamp>,
+        told: ExitStatus,
         volume_images: Vec<String>,
     ) {
         if !volume_images.is_empty() {
             self.volumes.insert(id.clone(), volume_images);
         }
-        let status = match (state, finished_at, self.known.get(id)) {
-            (ContainerState::Exited, Some(at), _) => ExitStatus::Exit(at),
+        let status = match (state, told, self.known.get(id)) {
             // Our first sight of it stays.
-            (ContainerState::Exited, None, Some(ExitStatus::Exit(at))) => ExitStatus::Exit(*at),
+            (ContainerState::Exited, ExitStatus::NoExit, Some(known)) => *known,
+            (ContainerState::Exited, told, _) => told,
             _ => ExitStatus::NoExit,
         };
         self.known.insert(id.clone(), status);
@@ -130,7 +137,7 @@ impl Statuses {
             _ if row.id.is_stand_in() => false,
             None => true,
             Some(ExitStatus::NoExit) => row.state == ContainerState::Exited,
-            Some(ExitStatus::Exit(_)) => false,
+            Some(ExitStatus::Exit(_) | ExitStatus::SeenExited(_)) => false,
         };
         let mut due: Vec<&Container> = rows.iter().filter(is_due).collect();
         due.sort_by_key(|row| {
@@ -158,7 +165,8 @@ impl Statuses {
                 volume_images,
                 ..
             } = status;
-            self.note(&id, state, finished_at.or(Some(now)), volume_images);
+            let told = finished_at.map_or(ExitStatus::SeenExited(now), ExitStatus::Exit);
+            self.note(&id, state, told, volume_images);
         };
         asker.each(due, terms, call, answered).await;
         self.asker = asker;

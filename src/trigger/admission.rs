@@ -109,8 +109,6 @@ pub struct QueuedPass {
     by: Option<Caller>,
     /// The cause of the first automatic trigger, if there is one.
     pub automatic: Option<Cause>,
-    /// What automatic triggers ask for.
-    automatic_targets: BTreeSet<Target>,
     /// Targets that another pass postponed, and the earliest start of each.
     not_before: BTreeMap<Target, Duration>,
     /// When the first automatic trigger asked, and the random part of its jitter.
@@ -119,9 +117,10 @@ pub struct QueuedPass {
     pub budgeted: BTreeSet<Target>,
     /// It exists only as a follow-up of another pass, so it gets no follow-up itself.
     pub is_follow_up: bool,
-    alerts: BTreeSet<AlertKey>,
-    /// An automatic trigger wants it that cannot be withdrawn: one without an alert, or an alert beyond `SEEN_MAX`.
-    kept: bool,
+    /// What each alert asks of it; nothing, if the alert resolved while the pass ran.
+    alerts: BTreeMap<AlertKey, BTreeSet<Target>>,
+    /// What automatic triggers ask of it that cannot be withdrawn: those without an alert, and alerts beyond `SEEN_MAX`.
+    kept: BTreeSet<Target>,
 }
 
 /// The state machine: the waiting passes, the running pass, and the memory of past passes.
@@ -277,13 +276,9 @@ impl Admissions {
         }
         let id = pass.id.clone();
         pass.automatic.get_or_insert(trigger.cause);
-        pass.automatic_targets.extend(&trigger.targets);
-        match key {
-            Some(key) => {
-                pass.name(key);
-                self.seen.remember(key.clone(), id.clone(), now);
-            }
-            None => pass.kept = true,
+        pass.name(key, &trigger.targets);
+        if let Some(key) = key {
+            self.seen.remember(key.clone(), id.clone(), now);
         }
         Some(id)
     }
@@ -315,7 +310,7 @@ impl Admissions {
         let mut queued = self.queue.remove(position)?;
         let rest = queued.split_off(&ready, free_id);
         if let Some(rest) = &rest {
-            self.seen.moved(&rest.alerts, &rest.id);
+            self.seen.moved(rest.alerts.keys(), &rest.id);
             self.queue.insert(position, rest.clone());
         }
         queued.budgeted = self.budgeted(&queued);
@@ -327,30 +322,31 @@ impl Admissions {
         Some((queued, rest))
     }
 
-    /// Takes back what a resolved alert asked for. Returns the waiting pass that no other trigger needs and
-    /// that is therefore dropped.
+    /// Takes back what a resolved alert asked for and no other trigger does: targets of waiting passes, and the follow-up
+    /// of the running one. Returns the waiting pass that is dropped, because nothing of it is left.
     pub fn withdraw(&mut self, alert: &AlertInfo) -> Option<QueuedPass> {
         let key = alert_key(alert);
-        let waits = self
-            .queue
-            .iter()
-            .position(|queued| queued.alerts.contains(&key))?;
-        let queued = self.queue.get_mut(waits)?;
-        queued.forget(&key);
-        let is_wanted = !queued.targets.is_empty();
-        self.seen.forget(&key);
-        if is_wanted {
-            None
-        } else {
-            self.queue.remove(waits)
+        let running = self.running.as_mut();
+        if let Some(asked) = running.and_then(|it| it.pass.alerts.get_mut(&key)) {
+            asked.clear();
         }
+        let mut waited = false;
+        // A person's pass may name it beside an automatic one.
+        for queued in &mut self.queue {
+            waited |= queued.forget(&key);
+        }
+        if waited {
+            self.seen.forget(&key);
+        }
+        let unwanted = self.queue.iter().position(|it| it.targets.is_empty())?;
+        self.queue.remove(unwanted)
     }
 
     /// Removes a waiting pass from the queue; `None` if it does not wait.
     pub fn cancel(&mut self, id: &str) -> Option<QueuedPass> {
         let waits = self.queue.iter().position(|queued| queued.id == id)?;
         let queued = self.queue.remove(waits)?;
-        for key in &queued.alerts {
+        for key in queued.alerts.keys() {
             self.seen.end(key, AlertReply::Unanswered, None);
         }
         Some(queued)
@@ -376,13 +372,12 @@ impl QueuedPass {
             by_hand: false,
             by: None,
             automatic: None,
-            automatic_targets: BTreeSet::new(),
             not_before: BTreeMap::new(),
             asked: None,
             budgeted: BTreeSet::new(),
             is_follow_up: false,
-            alerts: BTreeSet::new(),
-            kept: false,
+            alerts: BTreeMap::new(),
+            kept: BTreeSet::new(),
         }
     }
 
@@ -414,38 +409,55 @@ impl QueuedPass {
         self.is_follow_up = false;
         if trigger.cause.is_automatic() {
             self.automatic.get_or_insert(trigger.cause);
-            self.automatic_targets.extend(&trigger.targets);
             self.asked.get_or_insert(asked);
+            self.name(key, &trigger.targets);
         }
         for target in &trigger.targets {
             self.not_before.remove(target);
         }
-        match key {
-            Some(key) => self.name(key),
-            None => self.kept |= trigger.cause.is_automatic(),
-        }
     }
 
-    /// Forgets a resolved alert. Without another automatic trigger only a person's pass stays.
-    fn forget(&mut self, key: &AlertKey) {
-        self.alerts.remove(key);
-        if !self.kept && self.alerts.is_empty() {
-            if !self.by_hand {
-                self.targets.clear();
-            }
-            self.automatic_targets.clear();
-            self.not_before.clear();
+    /// Forgets a resolved alert, and what it alone asked for; says whether this pass named it. A person's pass keeps its
+    /// targets.
+    fn forget(&mut self, key: &AlertKey) -> bool {
+        if self.alerts.remove(key).is_none() {
+            return false;
+        }
+        let wanted = self.automatic_targets();
+        if !self.by_hand {
+            self.targets.retain(|target| wanted.contains(target));
+        }
+        self.not_before.retain(|target, _| wanted.contains(target));
+        if wanted.is_empty() {
             (self.automatic, self.asked) = (None, None);
         }
+        true
     }
 
-    /// Remembers an alert that wants this pass; above the limit it remembers only that there are more.
-    fn name(&mut self, key: &AlertKey) {
-        if self.alerts.len() < SEEN_MAX {
-            self.alerts.insert(key.clone());
-        } else {
-            self.kept |= !self.alerts.contains(key);
+    /// Remembers what an automatic trigger asks for, by its alert, if it has one; above the limit it remembers only that
+    /// there are more.
+    fn name(&mut self, key: Option<&AlertKey>, targets: &BTreeSet<Target>) {
+        let has_room = self.alerts.len() < SEEN_MAX;
+        let known = key.filter(|key| has_room || self.alerts.contains_key(*key));
+        match known {
+            Some(key) => self.alerts.entry(key.clone()).or_default().extend(targets),
+            None => self.kept.extend(targets),
         }
+    }
+
+    /// Returns what automatic triggers ask for.
+    fn automatic_targets(&self) -> BTreeSet<Target> {
+        let by_alerts = self.alerts.values().flatten();
+        by_alerts.chain(&self.kept).copied().collect()
+    }
+
+    /// Keeps what triggers ask of these targets.
+    fn ask_only(&mut self, targets: &BTreeSet<Target>) {
+        self.alerts.retain(|_, asked| {
+            asked.retain(|target| targets.contains(target));
+            !asked.is_empty()
+        });
+        self.kept.retain(|target| targets.contains(target));
     }
 
     /// Returns the targets that the brakes bind: all, unless a person asked.
@@ -466,12 +478,15 @@ impl QueuedPass {
         if others.is_empty() {
             return None;
         }
-        self.targets.clone_from(ready);
-        Some(Self {
+        let mut rest = Self {
             id: free_id(),
-            targets: others,
             ..self.clone()
-        })
+        };
+        rest.ask_only(&others);
+        rest.targets = others;
+        self.ask_only(ready);
+        self.targets.clone_from(ready);
+        Some(rest)
     }
 }
 

@@ -211,6 +211,12 @@ async fn a_refused_configuration_is_unknown_and_is_not_repeated() {
     std::fs::write(&config, "gc: { batch_size: sixty }\n").unwrap();
     let line = "UNKNOWN: configuration refused; crisweep config FILE says why";
     check(&config, &[]).await.is(2, line);
+    // Standard error names the file, and says why.
+    let missing = dir.path().join("missing.yaml");
+    check(&missing, &[]).await.is(2, line);
+    let output = run(&["check", "--config.file", missing.to_str().unwrap()]).await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("missing.yaml: No such file"), "{said}");
 }
 
 /// Names and error texts of others never reach the line, so they can neither break it nor tell a secret.

@@ -297,7 +297,7 @@ fn rows(listed: &EvidencePage, now: Timestamp, screen: &Screen) -> String {
 
 /// One piece of evidence as a page: what is known, then what the container wrote last.
 fn page(it: &Evidence, log: &[u8]) -> String {
-    let time = |at: Option<Timestamp>| at.map_or_else(|| "unknown".to_owned(), |at| at.to_string());
+    let time = |at: Option<Timestamp>| at.map_or("unknown".to_owned(), |at| format!("{at:.0}"));
     let pod = it.pod.as_ref();
     let labels = it
         .labels
@@ -325,13 +325,13 @@ fn page(it: &Evidence, log: &[u8]) -> String {
         ("ended", it.ending.clone()),
         ("reason", it.reason.clone()),
         ("message", it.message.clone()),
-        ("created", it.created_at.to_string()),
+        ("created", time(Some(it.created_at))),
         ("started", time(it.started_at)),
         ("finished", time(it.finished_at)),
         (
             "removed",
             format!(
-                "{} {} (pass {})",
+                "{:.0} {} (pass {})",
                 it.kept_at,
                 it.removed_for.label(),
                 it.pass

@@ -102,11 +102,13 @@ fn show(plan: &ShownPlan, args: &PlanArgs) -> anyhow::Result<()> {
 async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<bool> {
     let text = service::save(site, args).await?;
     let saved: service::ShownSavedPlan = serde_json::from_str(&text).context(NOT_UNDERSTOOD)?;
+    let flags = site.remote.as_ref().map_or("", |remote| &remote.flags);
     let apply = format!(
-        "saved until {} as {}; what it lacks stays. To carry it out:\n  crisweep gc --plan {}",
+        "saved until {:.0} as {}; what it lacks stays. To carry it out:\n  crisweep gc --plan {}{}",
         saved.expires_at,
         escape::line(&saved.id),
-        escape::line(&saved.id)
+        escape::line(&saved.id),
+        escape::line(flags),
     );
     match args.output {
         Output::Json => {

@@ -226,7 +226,7 @@ fn show(args: &SimulateArgs, file: &SnapshotFile, plans: &[Plan]) -> anyhow::Res
 fn head(file: &SnapshotFile) -> String {
     let about = &file.about;
     let text = format!(
-        "{} at {} ({}, crisweep {})",
+        "{} at {:.0} ({}, crisweep {})",
         about.node, file.snapshot.taken_at, about.runtime, about.program
     );
     escape::line(&text).into_owned()

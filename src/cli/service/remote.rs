@@ -60,6 +60,8 @@ pub struct Remote {
     client: Client,
     /// Whether a credential is sent.
     pub(in crate::cli) has_credential: bool,
+    /// The flags that name it, for a command that asks it too; nothing for what the environment says.
+    pub(in crate::cli) flags: String,
 }
 
 impl fmt::Display for Remote {
@@ -118,7 +120,7 @@ impl RemoteArgs {
             Some(path) => Some(read_token(&disk, path).await?),
             None => token,
         };
-        let remote = match url.strip_prefix("unix:") {
+        let mut remote = match url.strip_prefix("unix:") {
             Some(path) => over_unix(path.trim_start_matches("//"), token.as_deref())?,
             None => {
                 over_tcp(
@@ -130,8 +132,35 @@ impl RemoteArgs {
                 .await?
             }
         };
+        remote.flags = self.flags(&remote.shown);
         Ok(Some(remote))
     }
+
+    fn flags(&self, shown: &str) -> String {
+        let file = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let flags = [
+            (
+                "--service.url",
+                self.service_url.is_some().then(|| shown.to_owned()),
+            ),
+            ("--service.token-file", file(&self.service_token_file)),
+            ("--service.ca-file", file(&self.service_ca_file)),
+        ];
+        let given = flags.into_iter().filter_map(|(flag, value)| {
+            let value = value?;
+            Some(format!(" {flag} {}", quoted(&value)))
+        });
+        given.collect()
+    }
+}
+
+/// Returns a word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "_-./:@%+=,".contains(it);
+    if word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 async fn read_token(disk: &BlockingPool, path: &Path) -> anyhow::Result<String> {
@@ -177,6 +206,7 @@ fn over_unix(path: &str, token: Option<&str>) -> anyhow::Result<Remote> {
         base: "http://localhost".to_owned(),
         client: client.build()?,
         has_credential: token.is_some(),
+        flags: String::new(),
     })
 }
 
@@ -215,6 +245,7 @@ async fn over_tcp(
         base: url.as_str().trim_end_matches('/').to_owned(),
         client: client.build()?,
         has_credential,
+        flags: String::new(),
     })
 }
 

@@ -66,7 +66,12 @@ fn pods_state_and_caps_are_told() {
 
 #[test]
 fn unused_images_are_told_above_the_mark() {
-    for (available, wanted) in [(16, None), (15, Some(Severity::Advice))] {
+    // The used share is rounded up: 84.1 % counts as 85.
+    for (available, wanted) in [
+        (160, None),
+        (159, Some(Severity::Advice)),
+        (150, Some(Severity::Advice)),
+    ] {
         let mut node = Node::new();
         let image = |id: &str| Image {
             id: ImageId::new(id).unwrap(),
@@ -77,9 +82,9 @@ fn unused_images_are_told_above_the_mark() {
             handler: String::new(),
         };
         let usage = FilesystemUsage {
-            capacity_bytes: 100,
+            capacity_bytes: 1000,
             available_bytes: available,
-            used_bytes: 100 - available,
+            used_bytes: 1000 - available,
             inodes: 0,
             inodes_free: 0,
         };
@@ -96,6 +101,8 @@ fn unused_images_are_told_above_the_mark() {
         let report = node.report();
         assert_eq!(severity(&report, "unused-images"), wanted, "{available}");
         if let Some(it) = found(&report, "unused-images") {
+            let says = "The image file system is 85 % full (mark 85 %)";
+            assert!(it.summary.starts_with(says), "{}", it.summary);
             assert_eq!(
                 (&it.details["unused_images"], &it.details["unused_bytes"]),
                 (&1.into(), &(10 * MIB).into())

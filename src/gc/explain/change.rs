@@ -323,7 +323,12 @@ impl<'a> Explainer<'a> {
                 let (_, container) = self.facts.container(&subject.id)?;
                 let exited =
                     (container.state == ContainerState::Exited).then_some(container.finished_at)?;
-                let exited = exited.map(|at| Since { at, what: "exited" });
+                let what = if container.exit_undated {
+                    "first seen exited"
+                } else {
+                    "exited"
+                };
+                let exited = exited.map(|at| Since { at, what });
                 Some(exited.unwrap_or(created))
             }
             Target::Sandboxes => Some(created),

@@ -255,10 +255,10 @@ impl PlanFacts<'_> {
         let Some(since) = counts_from(rules.age_from, container) else {
             return format!("its exit time is not known yet, {bound}");
         };
-        let done = if Some(since) == container.finished_at {
-            "exited"
-        } else {
-            "created"
+        let done = match container.finished_at {
+            Some(at) if at == since && container.exit_undated => "first seen exited",
+            Some(at) if at == since => "exited",
+            _ => "created",
         };
         format!("{done} {}, {bound}", self.ago(since))
     }

@@ -35,7 +35,7 @@ pub(super) fn wanted(
 }
 
 /// Returns the used share in percent as the rule counts it: rounded up, of bytes or inodes, whichever is more.
-pub(in crate::gc) fn used_percent(usage: FilesystemUsage) -> u128 {
+pub fn used_percent(usage: FilesystemUsage) -> u128 {
     let bytes = Share::new(usage.capacity_bytes, usage.available_bytes);
     let inodes = Share::new(usage.inodes, usage.inodes_free);
     bytes.used_percent().max(inodes.used_percent()).unwrap_or(0)

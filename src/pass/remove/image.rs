@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::Remover;
 use crate::gc::{Expected, Removal};
 use crate::model::{ContainerId, ContainerImage, Coverage, Image, ImageMatcher, RemovalOutcome};
-use crate::runtime;
+use crate::runtime::{self, RemovalAnswer};
 use crate::snapshot::Look;
 
 /// Asks once more, and removes the image if it is still as planned. `look` is the plan's.
@@ -44,7 +44,8 @@ pub(super) async fn image(
         return Ok(RemovalOutcome::NotBegun);
     }
     match client.remove_image(id, handler).await {
-        Ok(()) => Ok(RemovalOutcome::REMOVED),
+        Ok(RemovalAnswer::Removed) => Ok(RemovalOutcome::REMOVED),
+        Ok(RemovalAnswer::NotFound) => Ok(RemovalOutcome::AlreadyGone),
         Err(error) if error.is_lost() || error.is_timeout() => Err(error),
         // Another client (the kubelet) may have removed it: gone is success.
         Err(error) => match find(client, key).await {

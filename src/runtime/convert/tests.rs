@@ -90,6 +90,7 @@ fn a_whole_container_row_is_read_whole() {
         state: ContainerState::Exited,
         created_at: "2023-11-14T22:13:20.000000001Z".parse().unwrap(),
         finished_at: None,
+        exit_undated: false,
         pod: Some(Arc::new(web_pod())),
         image: Arc::new(ContainerImage {
             names: ["sha256:ref", "docker.io/library/web:1", "web:1"]

@@ -128,6 +128,7 @@ fn container_in_state_unknown(pod: char) -> Container {
         state: ContainerState::Unknown,
         created_at: of.created_at,
         finished_at: None,
+        exit_undated: false,
         pod: of.pod,
         image: ContainerImage::default().into(),
         labels: Labels::default(),

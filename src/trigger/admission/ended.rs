@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::seen::AlertReply;
+use super::seen::{AlertKey, AlertReply};
 use super::{Admissions, QueuedPass, Running};
 use crate::gc::PassOptions;
 use crate::model::{Outcome, Target};
@@ -32,9 +32,9 @@ impl Admissions {
     /// Notes what a pass that is over did for the alerts that asked for it. It does not answer an alert that
     /// another waiting pass still names: that alert waits for the other pass.
     fn answer(&mut self, pass: &QueuedPass, reply: AlertReply, now: Duration) {
-        for key in &pass.alerts {
+        for key in pass.alerts.keys() {
             let mut queue = self.queue.iter();
-            let other = queue.find(|other| other.alerts.contains(key));
+            let other = queue.find(|other| other.alerts.contains_key(key));
             match other.filter(|_| reply == AlertReply::Answered) {
                 Some(other) => self.seen.moved([key], &other.id),
                 None => self.seen.end(key, reply, Some(now)),
@@ -50,8 +50,8 @@ impl Admissions {
         now: Duration,
         free_id: impl FnOnce() -> String,
     ) -> Option<QueuedPass> {
-        let mut retry_after = end.retry_after.clone();
-        retry_after.retain(|target, _| before.automatic_targets.contains(target));
+        let (asked, mut retry_after) = (before.automatic_targets(), end.retry_after.clone());
+        retry_after.retain(|target, _| asked.contains(target));
         if retry_after.is_empty() || before.is_follow_up || end.dry_run {
             return None;
         }
@@ -59,9 +59,8 @@ impl Admissions {
         let full = self.is_full(&options, false);
         let is_automatic = |it: &&mut QueuedPass| !it.by_hand && it.options == options;
         if let Some(waiting) = self.queue.iter_mut().find(is_automatic) {
-            waiting.follow(before, &retry_after, asked);
-            let waiting = waiting.id.clone();
-            self.seen.moved(&before.alerts, &waiting);
+            let moved = waiting.follow(before, &retry_after, asked);
+            self.seen.moved(&moved, &waiting.id);
             return None;
         }
         if full {
@@ -69,8 +68,8 @@ impl Admissions {
         }
         let mut queued = QueuedPass::empty(&free_id(), options);
         queued.is_follow_up = true;
-        queued.follow(before, &retry_after, asked);
-        self.seen.moved(&before.alerts, &queued.id);
+        let moved = queued.follow(before, &retry_after, asked);
+        self.seen.moved(&moved, &queued.id);
         self.queue.push_back(queued.clone());
         Some(queued)
     }
@@ -94,25 +93,27 @@ impl Admissions {
 
 impl QueuedPass {
     /// Takes over the targets that an ended pass postponed. A target that already waits here for another reason
-    /// does not wait longer because of this.
+    /// does not wait longer because of this. Returns the alerts that wait for this pass now.
     pub(super) fn follow(
         &mut self,
         before: &Self,
         retry_after: &BTreeMap<Target, Duration>,
         (now, draw): (Duration, u32),
-    ) {
+    ) -> Vec<AlertKey> {
         for (target, after) in retry_after {
             if self.targets.insert(*target) {
                 self.not_before.insert(*target, now.saturating_add(*after));
             }
         }
-        for key in &before.alerts {
-            self.name(key);
+        let mut postponed = before.clone();
+        postponed.ask_only(&retry_after.keys().copied().collect());
+        for (key, targets) in &postponed.alerts {
+            self.name(Some(key), targets);
         }
-        self.kept |= before.kept;
-        self.automatic_targets.extend(retry_after.keys());
+        self.kept.append(&mut postponed.kept);
         self.automatic = self.automatic.or(before.automatic);
         self.asked = self.asked.or(Some((now, draw)));
+        postponed.alerts.into_keys().collect()
     }
 }
 

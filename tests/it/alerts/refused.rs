@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::hook::{PATH, asks, call, counted, send};
-use crate::support::{Answer, Rig, nodes};
+use crate::support::{Answer, Rig, nodes, until};
 
 #[tokio::test]
 async fn a_body_that_is_no_version_4_webhook_is_refused_with_the_reason() {
@@ -42,6 +42,34 @@ async fn a_body_that_is_no_version_4_webhook_is_refused_with_the_reason() {
     counted(&rig, "malformed", count as f64).await;
     assert!(rig.passes().await.is_empty());
     rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn an_alert_that_cannot_be_remembered_costs_the_others_nothing() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    for key in ["fingerprint", "startsAt"] {
+        let mut odd = asks("images");
+        odd[key] = json!("f".repeat(128));
+        assert_eq!(send(&rig, vec![odd.clone()]).await.status, 202, "{key}");
+        odd[key] = json!("f".repeat(100_000));
+        let answer = send(&rig, vec![odd.clone()]).await;
+        answer.refused(400, "longer than 128 bytes");
+        let answer = send(&rig, vec![odd, asks("containers")]).await;
+        assert!([200, 202].contains(&answer.status), "{}", answer.text);
+        let rows = &answer.json()["alerts"];
+        assert_eq!(rows[0]["result"], "malformed", "{rows:#}");
+        assert!(
+            rows[0]["why"].to_string().contains("longer than"),
+            "{rows:#}"
+        );
+        assert_ne!(rows[1]["result"], "malformed", "{rows:#}");
+        assert!(answer.text.len() < 10_000);
+    }
+    counted(&rig, "malformed", 4.0).await;
+    until("the other alert has its pass", || async {
+        (rig.exited_containers() == 0).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -338,6 +338,7 @@ impl Case {
             state,
             created_at,
             finished_at,
+            exit_undated: false,
             pod: self.pod(pod)?.map(Arc::new),
             image: Arc::default(),
             labels: Labels::default(),

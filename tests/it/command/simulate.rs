@@ -71,20 +71,15 @@ async fn a_service_that_refuses_is_named_and_done_without() {
     let dir = tempfile::tempdir().unwrap();
     let read = dir.path().join("read");
     fs::write(&read, "token-that-nobody-shows").unwrap();
-    let address = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap().to_string()
-    };
-    let changes = json!({ "web": {
-        "listen": [address],
-        "bearer_token_files": { "read": [read] },
-    } });
-    let rig = Rig::unready(
+    let changes = json!({ "web": { "bearer_token_files": { "read": [read] } } });
+    let mut rig = Rig::unready(
         nodes::litter(1).build(),
         crisweep_sim::Options::default(),
         changes,
     )
     .await;
+    // For the command: the port that the service has taken.
+    rig.configure(&json!({ "web": { "listen": [rig.address] } }));
     let config = rig.config_file();
     let output = run(&["--config.file", config.to_str().unwrap(), "snapshot", "-"]).await;
     let said = text(&output.stderr);
@@ -214,6 +209,9 @@ async fn a_later_time_makes_everything_older() {
     node.run(&["snapshot", file.to_str().unwrap()]).await;
     let (_, now, _) = simulate(&file, &["--target", "containers"]).await;
     assert!(now.contains("containers: remove 0\n"), "{now}");
+    let (_, head) = now.split_once(" at ").unwrap();
+    let (taken_at, _) = head.split_once(' ').unwrap();
+    assert_eq!(taken_at.len(), "2026-01-02T15:00:00Z".len(), "{now}");
     let later = ["--target", "containers", "--at", "+3h"];
     let (_, later, _) = simulate(&file, &later).await;
     assert!(

@@ -69,6 +69,28 @@ async fn config_refuses_with_2_and_names_every_key() {
 }
 
 #[tokio::test]
+async fn a_file_that_the_configuration_names_is_refused_with_2_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), &config(dir.path(), &json!({})));
+    let (file, missing) = (file.to_str().unwrap(), dir.path().join("missing"));
+    let missing = missing.to_str().unwrap();
+    for flag in ["--web.config.file", "--config.file"] {
+        let mut args = vec!["serve", flag, missing];
+        if flag != "--config.file" {
+            args.extend(["--config.file", file]);
+        }
+        let output = run(&args).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(missing), "{said}");
+    }
+    let tokens = json!({ "web": { "bearer_token_files": { "act": [missing] } } });
+    let file = write(dir.path(), &config(dir.path(), &tokens));
+    let output = run(&["serve", "--config.file", file.to_str().unwrap()]).await;
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[tokio::test]
 async fn version_and_help_answer_without_any_runtime() {
     let output = run(&["--version"]).await;
     assert_eq!(output.status.code(), Some(0));
@@ -98,6 +120,7 @@ async fn unknown_flags_commands_and_targets_are_refused_with_2() {
         (&["sweep"], "sweep"),
         (&["gc", "--target", "pods"], "unknown target \"pods\""),
         (&["gc", "--max-removals", "many"], "many"),
+        (&["serve", "--url", "http://a:1"], "this one asks none"),
         (&["plan", "--output", "xml"], "xml"),
         (&["--log.level", "loud", "plan"], "log.level"),
         (&["--runtime-endpoint", "tcp://1.2.3.4:5", "plan"], "unix"),

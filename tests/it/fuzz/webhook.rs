@@ -120,15 +120,13 @@ fn misled() -> impl Strategy<Value = Value> {
 /// The format of Alertmanager's version "4", written a second time.
 fn is_understood(body: &Value) -> bool {
     let texts = |map: &Map<String, Value>| map.values().all(Value::is_string);
-    let short = |value: Option<&Value>| {
-        value.is_none_or(|value| value.as_str().is_some_and(|text| text.len() <= 128))
-    };
+    let is_text = |value: Option<&Value>| value.is_none_or(Value::is_string);
     let is_alert = |alert: &Value| {
         alert.is_object()
             && matches!(alert["status"].as_str(), Some("firing" | "resolved"))
             && alert["labels"].as_object().is_some_and(texts)
-            && short(alert.get("startsAt"))
-            && short(alert.get("fingerprint"))
+            && is_text(alert.get("startsAt"))
+            && is_text(alert.get("fingerprint"))
     };
     body["version"] == "4"
         && body["alerts"]
@@ -136,9 +134,17 @@ fn is_understood(body: &Value) -> bool {
             .is_some_and(|alerts| alerts.iter().all(is_alert))
 }
 
-/// Says whether an alert asks for an unknown target and no other alert asks for anything.
+/// Says whether an alert asks for an unknown target or cannot be remembered, so that the call is refused if no other
+/// alert asks for anything.
 fn names_no_target(body: &Value) -> bool {
     let alerts = body["alerts"].as_array().into_iter().flatten();
+    let is_long = |it: &Value| it.as_str().is_some_and(|text| text.len() > 128);
+    let mut keys = alerts
+        .clone()
+        .flat_map(|it| [&it["startsAt"], &it["fingerprint"]]);
+    if keys.any(is_long) {
+        return true;
+    }
     let mut words = alerts.filter_map(|alert| alert["labels"]["crisweep"].as_str());
     words.any(|word| word.parse::<crisweep::model::Targets>().is_err())
 }

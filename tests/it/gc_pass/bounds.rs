@@ -5,6 +5,7 @@ use std::time::Duration;
 use crisweep_sim::{Cni, Disk, Fault, Rpc};
 use jiff::SignedDuration;
 use serde_json::json;
+use tonic::Code;
 
 use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
@@ -91,6 +92,26 @@ async fn the_circuit_breaker_ends_a_target_that_mostly_fails() {
         "crisweep_removal_failures_total{target=\"sandboxes\",class=\"network-teardown\"}",
         10.0,
     );
+}
+
+#[tokio::test]
+async fn the_circuit_breaker_counts_the_whole_batch() {
+    let changes = json!({ "gc": { "batch_size": 10 } });
+    let rig = Rig::start(nodes::litter(20), changes).await;
+    let id = |number: usize| {
+        let name = format!("default/old-{number}/app#0");
+        rig.sim.container_id(&name).unwrap()
+    };
+    for number in 0..5 {
+        let refuses = Fault::fail(Code::Internal, "refused");
+        rig.sim.set_removal_fault(&id(number), refuses);
+    }
+    // Five of nine have failed while the tenth is in flight; it makes them half of the batch.
+    let slow = Fault::slow(Duration::from_millis(600));
+    rig.sim.set_removal_fault(&id(9), slow);
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert_eq!(pass["targets"]["containers"]["removed"], 15, "{pass:#}");
 }
 
 #[tokio::test]

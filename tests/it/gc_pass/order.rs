@@ -32,6 +32,16 @@ async fn an_exit_that_the_runtime_does_not_date_counts_from_our_first_sight_of_i
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
     assert_eq!(pass["targets"]["containers"]["kept"]["too-young"], 1);
+    let plan = rig.get("/api/v1/plan?target=containers").await.json();
+    let mut kept = plan["kept"].as_array().unwrap().iter();
+    let detail = kept.find(|it| it["id"] == *id).unwrap()["detail"].to_string();
+    let words = "the runtime gives no time of its exit; first seen exited";
+    assert!(detail.contains(words), "{detail}");
+    let explained = rig.get(&format!("/api/v1/explain/{id}")).await.json();
+    assert_eq!(
+        explained["since"]["what"], "first seen exited",
+        "{explained:#}"
+    );
     rig.configure(&json!({ "policy": { "containers": { "min_age": "0s" } } }));
     assert_eq!(rig.post("/-/reload").await.status, 200);
     // A list from before that sight may have lacked the pod while it ran.

@@ -170,6 +170,38 @@ async fn a_pass_after_one_cut_before_its_rest_keeps_pods_the_kubelet_has_yet_to_
     assert_eq!(kept["too-young"], 6, "{second:#}");
 }
 
+#[tokio::test]
+async fn what_a_pass_could_not_know_before_its_rest_is_no_error_of_it_after_it_went() {
+    // Superseded records need no pod source, and are enough to make the list fit.
+    let loops = (0..60).fold(PodSpec::new("loops"), |pod, attempt| {
+        pod.exited("app", attempt, hours(2) + seconds(u64::from(60 - attempt)))
+    });
+    let node = nodes::healthy().pod(loops.running("app", 60)).pods(3, |n| {
+        PodSpec::new(&format!("gone-{n}"))
+            .exited("app", 0, hours(3))
+            .deleted()
+    });
+    let options = Options {
+        lagging_kubelet: None,
+        ..lagging(1)
+    };
+    let rig = Rig::with(node.build(), options, changes("2s")).await;
+    let pods = std::fs::read(rig.pods_file()).unwrap();
+    std::fs::write(rig.pods_file(), "no list").unwrap();
+    let id = rig.begin_gc("target=containers").await;
+    until("the pass rests", || async {
+        rig.logged("the lists fit; the kubelet may sync").pop()
+    })
+    .await;
+    let resting = rig.pass(&id).await["errors"].to_string();
+    assert!(resting.contains("3 stay because their pods"), "{resting}");
+    std::fs::write(rig.pods_file(), pods).unwrap();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["errors"], json!([]), "{pass:#}");
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(rig.exited_containers(), 0, "{pass:#}");
+}
+
 /// A node on which nothing exited long ago.
 fn all_of_just_now() -> Node {
     NodeBuilder::new()

@@ -54,6 +54,21 @@ async fn objects_removed_by_others_are_counted_apart() {
 }
 
 #[tokio::test]
+async fn a_removal_that_the_runtime_answers_with_not_found_counts_as_already_gone() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let gone = Fault::fail(Code::NotFound, "no such container");
+    rig.sim.set_fault(Rpc::RemoveContainer, gone);
+    let report = &rig.gc("target=containers").await["targets"]["containers"];
+    assert_eq!(
+        (&report["removed"], &report["already_gone"]),
+        (&json!(0), &json!(1)),
+        "{report:#}"
+    );
+    // The simulator has it all the same, and the look after the pass says so.
+    assert_eq!(report["still_listed"], 1, "{report:#}");
+}
+
+#[tokio::test]
 async fn the_older_records_stay_when_the_newest_is_gone_by_the_time_they_would_go() {
     let loops = (0..39).fold(PodSpec::new("loops"), |pod, attempt| {
         pod.exited("app", attempt, hours(2) + minutes(u64::from(60 - attempt)))

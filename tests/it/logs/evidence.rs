@@ -172,6 +172,15 @@ async fn the_command_shows_evidence_with_and_without_the_service() {
         let (_, one, _) = ask(&["show", &id[..8]]).await;
         assert!(one.contains("killed by SIGKILL"), "{one}");
         assert!(one.contains(said.lines().last().unwrap()), "{one}");
+        for name in ["created", "started", "finished"] {
+            let mut lines = one.lines();
+            let line = lines.find(|line| line.starts_with(name)).unwrap();
+            assert_eq!(
+                line.len(),
+                "finished   2026-01-02T15:00:00Z".len(),
+                "{line}"
+            );
+        }
         let (_, raw, _) = ask(&["show", &id, "--raw"]).await;
         assert_eq!(raw, log);
         let (_, json, _) = ask(&["show", &id, "--output", "json"]).await;

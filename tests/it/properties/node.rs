@@ -364,6 +364,7 @@ fn container(
         state,
         created_at,
         finished_at,
+        exit_undated: false,
         pod: Some(pod.clone().into()),
         image: std::sync::Arc::default(),
         labels: if *draw == 99 {
@@ -384,6 +385,7 @@ fn add_foreign(snapshot: &mut Snapshot, index: usize) {
         state: ContainerState::Exited,
         created_at,
         finished_at: Some(created_at),
+        exit_undated: false,
         pod: None,
         image: std::sync::Arc::default(),
         labels: Labels::default(),

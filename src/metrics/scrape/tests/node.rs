@@ -59,6 +59,7 @@ pub(super) fn container(
         state,
         created_at: hours_ago(9),
         finished_at: None,
+        exit_undated: false,
         pod: Some(pod.into()),
         image: std::sync::Arc::new(crate::model::ContainerImage {
             names: vec![image.to_owned()],

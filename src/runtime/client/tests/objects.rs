@@ -78,26 +78,34 @@ async fn a_row_that_could_be_the_sandboxes_is_an_error() {
 }
 
 /// Makes every removal and stop.
-async fn remove_all(rig: &Rig) -> Vec<Result<(), Error>> {
+async fn remove_all(rig: &Rig) -> Vec<Result<RemovalAnswer, Error>> {
     let (client, container) = (&rig.client, rig.container("default/old-0/a#0"));
     let sandbox = rig.sandbox("default/old-1#0");
-    vec![
-        client.stop_container(&container, Duration::ZERO).await,
-        client.remove_container(&container).await,
-        client.stop_pod_sandbox(&sandbox).await,
+    let stopped = client.stop_container(&container, Duration::ZERO).await;
+    let removed = client.remove_container(&container).await;
+    let stopped_sandbox = client.stop_pod_sandbox(&sandbox).await;
+    let removals = vec![
+        removed,
         client.remove_pod_sandbox(&sandbox).await,
         client.remove_image(SANDBOX_IMAGE, "").await,
-    ]
+    ];
+    for (stopped, removed) in [stopped, stopped_sandbox].iter().zip(&removals) {
+        assert_eq!(stopped.is_ok(), removed.is_ok(), "{stopped:?}");
+    }
+    removals
 }
 
 #[tokio::test]
 async fn removing_a_missing_object_succeeds_and_other_refusals_fail() {
     for (refusal, expected) in [
-        (None, true),
-        (Some(RpcStatus::not_found("no such thing")), true),
+        (None, Some(RemovalAnswer::Removed)),
+        (
+            Some(RpcStatus::not_found("no such thing")),
+            Some(RemovalAnswer::NotFound),
+        ),
         (
             Some(RpcStatus::unknown("container is already in removing state")),
-            false,
+            None,
         ),
     ] {
         let rig = Rig::new(Options::default());
@@ -105,7 +113,7 @@ async fn removing_a_missing_object_succeeds_and_other_refusals_fail() {
             rig.fail(Rpc::ALL, &refusal);
         }
         for answer in remove_all(&rig).await {
-            assert_eq!(answer.is_ok(), expected, "{answer:?}");
+            assert_eq!(answer.as_ref().ok(), expected.as_ref(), "{answer:?}");
             if let Err(error) = answer {
                 assert_eq!(error.class(), FailureClass::Busy);
             }

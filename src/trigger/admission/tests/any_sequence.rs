@@ -90,12 +90,38 @@ struct Wish {
     by_hand: bool,
     /// Targets that another pass postponed, and until when.
     due: BTreeMap<Target, Duration>,
-    alerts: BTreeSet<usize>,
+    /// What each alert asks for; nothing, if it resolved while the pass ran.
+    alerts: BTreeMap<usize, BTreeSet<Target>>,
     /// When its jitter began, and whether half of it is drawn.
     asked: Option<(Duration, bool)>,
     options: PassOptions,
     is_follow_up: bool,
-    automatic: BTreeSet<Target>,
+}
+
+impl Wish {
+    fn automatic(&self) -> BTreeSet<Target> {
+        self.alerts.values().flatten().copied().collect()
+    }
+
+    /// The part of it that is about these targets.
+    fn part(&self, targets: &BTreeSet<Target>) -> Self {
+        Self {
+            targets: targets.clone(),
+            alerts: asked_of(&self.alerts, |target| targets.contains(target)),
+            ..self.clone()
+        }
+    }
+}
+
+fn asked_of(
+    alerts: &BTreeMap<usize, BTreeSet<Target>>,
+    counts: impl Fn(&Target) -> bool,
+) -> BTreeMap<usize, BTreeSet<Target>> {
+    let asked = alerts.iter().map(|(alert, asked)| {
+        let asked: BTreeSet<Target> = asked.iter().filter(|it| counts(it)).copied().collect();
+        (*alert, asked)
+    });
+    asked.filter(|(_, asked)| !asked.is_empty()).collect()
 }
 
 #[derive(Default)]
@@ -125,8 +151,9 @@ impl Account {
         let Some(ticket) = ticket else {
             if let Some((_, wish)) = self.running.as_mut().filter(|(running, _)| running == id) {
                 assert!(automatic && !wish.options.dry_run, "joined {wish:?}");
-                if alert.is_some_and(|alert| wish.alerts.insert(alert)) {
-                    wish.automatic.extend(&trigger.targets);
+                if let Some(alert) = alert {
+                    let asked = || trigger.targets.clone();
+                    wish.alerts.entry(alert).or_insert_with(asked);
                 }
             }
             return;
@@ -149,12 +176,15 @@ impl Account {
         wish.is_follow_up = ticket.is_follow_up;
         wish.due
             .retain(|target, _| ticket.not_before.contains_key(target));
-        // An alert that is known to wait asks for no more than before, and none for what reached its hourly limit.
-        let most = wish.automatic.union(&trigger.targets).copied().collect();
-        let asked = &ticket.automatic_targets;
-        assert!(asked.is_superset(&wish.automatic) && asked.is_subset(&most));
-        wish.automatic.clone_from(asked);
-        wish.alerts.extend(alert);
+        if let Some(alert) = alert {
+            // One that is known to wait asks for no more than before, and none for what reached its hourly limit.
+            let before = wish.alerts.entry(alert).or_default();
+            let most = before.union(&trigger.targets).copied().collect();
+            let asked = &ticket.alerts[&alert_key(&key(alert))];
+            assert!(asked.is_superset(before) && asked.is_subset(&most));
+            before.clone_from(asked);
+        }
+        assert_eq!(ticket.automatic_targets(), wish.automatic());
         if automatic {
             wish.asked = wish.asked.or(Some((now, self.draw)));
         } else {
@@ -194,17 +224,15 @@ impl Account {
         );
         self.heeds_the_fleet(ticket, &wish);
         if let Some(rest) = rest {
-            let mut left = wish.clone();
-            assert!(!left.by_hand, "a person waits: {left:?}");
-            left.targets.clone_from(&rest.targets);
-            self.waiting.insert(rest.id.clone(), left);
+            assert!(!wish.by_hand, "a person waits: {wish:?}");
+            self.waiting
+                .insert(rest.id.clone(), wish.part(&rest.targets));
         }
-        let targets = ticket.targets.clone();
         self.since = now;
-        self.running = Some((ticket.id.clone(), Wish { targets, ..wish }));
+        self.running = Some((ticket.id.clone(), wish.part(&ticket.targets)));
     }
 
-    /// An automatic pass begins only while an alert wants it and no brake of the fleet would end it.
+    /// An automatic pass begins only while alerts want all of it and no brake of the fleet would end it.
     fn heeds_the_fleet(&self, ticket: &QueuedPass, wish: &Wish) {
         let bound = ticket.bound();
         if wish.options.force || wish.options.dry_run || wish.by_hand {
@@ -212,7 +240,8 @@ impl Account {
             return;
         }
         assert_eq!(bound, ticket.targets);
-        assert!(!wish.alerts.is_empty(), "it is not wanted: {ticket:?}");
+        let is_wanted = bound.is_subset(&wish.automatic());
+        assert!(is_wanted, "it is not wanted: {ticket:?}");
         assert_eq!(self.fleet.stops_automatic(), None);
         assert!(self.fleet.has_slot || self.fleet.budget.is_disjoint(&bound));
     }
@@ -261,7 +290,7 @@ impl Account {
                 .extend(over.tried.iter().map(|target| (*target, since)));
         }
         let mut retry_after = over.retry_after.clone();
-        retry_after.retain(|target, _| wish.automatic.contains(target));
+        retry_after.retain(|target, _| wish.automatic().contains(target));
         if wish.is_follow_up || retry_after.is_empty() {
             assert_eq!(follow_up, None);
             return;
@@ -280,31 +309,35 @@ impl Account {
             (Some(_), Some(_)) => panic!("two pending passes"),
         };
         for (target, after) in &retry_after {
-            into.automatic.insert(*target);
             if into.targets.insert(*target) {
                 into.due.insert(*target, now + *after);
             }
         }
-        into.alerts.extend(&wish.alerts);
+        for (alert, asked) in asked_of(&wish.alerts, |target| retry_after.contains_key(target)) {
+            into.alerts.entry(alert).or_default().extend(asked);
+        }
         into.asked = into.asked.or(Some((now, self.draw)));
     }
 
     /// Takes a resolved alert back; returns the pass that nothing else wants.
     fn withdrawn(&mut self, alert: usize) -> Option<String> {
-        let mut waits = self.waiting.iter_mut();
-        let (id, wish) = waits.find_map(|it| it.1.alerts.remove(&alert).then_some(it))?;
-        if !wish.alerts.is_empty() {
-            return None;
+        if let Some((_, wish)) = &mut self.running {
+            wish.alerts.entry(alert).and_modify(BTreeSet::clear);
         }
-        if !wish.by_hand {
-            let id = id.clone();
-            self.waiting.remove(&id);
-            return Some(id);
+        let waiting = self.waiting.values_mut();
+        for wish in waiting.filter(|it| it.alerts.contains_key(&alert)) {
+            wish.alerts.remove(&alert);
+            let wanted = wish.automatic();
+            wish.targets
+                .retain(|target| wish.by_hand || wanted.contains(target));
+            wish.due.retain(|target, _| wanted.contains(target));
+            wish.asked = wish.asked.filter(|_| !wanted.is_empty());
         }
-        wish.due.clear();
-        wish.automatic.clear();
-        wish.asked = None;
-        None
+        let mut waiting = self.waiting.iter();
+        let unwanted = waiting.find(|(_, wish)| wish.targets.is_empty());
+        let id = unwanted.map(|(id, _)| id.clone())?;
+        self.waiting.remove(&id);
+        Some(id)
     }
 
     fn set_fleet(&mut self, fleet: Standing, draw: bool, now: Duration) {

@@ -242,28 +242,63 @@ fn a_pass_by_hand_is_followed_by_none() {
 }
 
 #[test]
-fn an_alert_that_waits_for_another_pass_is_not_merged_into_one_that_is_over() {
+fn a_waiting_part_goes_with_the_alert_that_it_was_for() {
+    let mut admissions = cooling(CONTAINERS);
+    admissions.admit(alert(2, CONTAINERS), "b", at(11));
+    assert_eq!(
+        admissions.admit(alert(3, SANDBOXES), "x", at(11)),
+        merged("b")
+    );
+    assert_eq!(
+        next(&mut admissions, at(11)).unwrap().targets,
+        set(SANDBOXES)
+    );
+    // The other alert, which runs, asked for nothing of it.
+    assert_eq!(admissions.withdraw(&key(2)).unwrap().id, "rest");
+    finish(&mut admissions, Outcome::Completed, at(12));
+    let duplicate = Admission::with_pass(AlertResult::Duplicate, "b");
+    assert_eq!(
+        admissions.admit(alert(3, SANDBOXES), "x", at(13)),
+        duplicate
+    );
+    assert_eq!(next(&mut admissions, at(100)), None);
+}
+
+#[test]
+fn a_waiting_pass_loses_what_only_a_resolved_alert_asked_for() {
+    let mut admissions = cooling(BOTH);
+    admissions.admit(alert(2, CONTAINERS), "b", at(11));
+    admissions.admit(alert(3, SANDBOXES), "x", at(11));
+    assert_eq!(admissions.withdraw(&key(2)), None);
+    assert_eq!(
+        next(&mut admissions, at(70)).unwrap().targets,
+        set(SANDBOXES)
+    );
+    assert_eq!(admissions.waiting().count(), 0);
+}
+
+#[test]
+fn a_pass_whose_alert_resolved_while_it_ran_has_no_follow_up() {
+    let mut admissions = admissions();
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    next(&mut admissions, at(0)).unwrap();
+    assert_eq!(admissions.withdraw(&key(1)), None);
+    assert_eq!(leave_containers(&mut admissions, 10), None);
+    assert_eq!(admissions.waiting().count(), 0);
+}
+
+#[test]
+fn a_resolved_alert_leaves_every_pass_that_names_it() {
     let mut admissions = cooling(SANDBOXES);
     admissions.admit(alert(2, BOTH), "b", at(11));
     admissions.next(at(11), || "rest".to_owned()).unwrap();
-    admissions.admit(alert(3, SANDBOXES), "x", at(12));
-    // Alert 2 is resolved, but the pass that it began leaves its containers for later.
-    assert_eq!(admissions.withdraw(&key(2)), None);
-    let left = PassEnd {
-        retry_after: BTreeMap::from([(Target::Containers, MINUTE)]),
-        ..over(Outcome::Completed)
-    };
-    assert_eq!(admissions.finished(&left, at(13), || "x".to_owned()), None);
-    // Alert 2 fires again and joins a pass that a person asked for.
-    let forced = PassOptions {
-        force: true,
-        ..PassOptions::default()
-    };
-    admissions.admit(by_hand(CONTAINERS, forced), "c", at(14));
-    assert_eq!(next(&mut admissions, at(14)).unwrap().id, "c");
-    let again = admissions.admit(alert(2, CONTAINERS), "x", at(15));
-    assert_eq!(again, merged("c"));
-    finish(&mut admissions, Outcome::Completed, at(16));
-    let again = admissions.admit(alert(2, CONTAINERS), "x", at(17));
-    assert_eq!(again, merged("rest"));
+    // A pass for another reason is ahead of the rest, and covers the alert when it asks again.
+    let person = by_hand(BOTH, PassOptions::default());
+    admissions.admit(person, "c", at(12));
+    admissions.queue.rotate_right(1);
+    finish(&mut admissions, Outcome::Partial, at(13));
+    assert_eq!(admissions.admit(alert(2, BOTH), "x", at(14)), merged("c"));
+    assert_eq!(admissions.withdraw(&key(2)).unwrap().id, "rest");
+    assert_eq!(next(&mut admissions, at(15)).unwrap().id, "c");
+    assert_eq!(leave_containers(&mut admissions, 20), None);
 }
