@@ -14,10 +14,11 @@ WORKDIR /src
 ARG REVISION=unknown
 COPY . .
 # The cache mounts keep what was built between two builds; the binary is copied out of them. The paths are those of
-# deploy/reproducible.sh.
+# deploy/reproducible.sh. Packed relocations need glibc 2.36 or later, which the image has.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    CRISWEEP_REVISION="$REVISION" RUSTFLAGS=--remap-path-prefix=/usr/local/cargo=/cargo \
+    CRISWEEP_REVISION="$REVISION" \
+    RUSTFLAGS="--remap-path-prefix=/usr/local/cargo=/cargo -C link-arg=-Wl,-z,pack-relative-relocs" \
     CFLAGS=-ffile-prefix-map=/usr/local/cargo=/cargo cargo build --profile dist --locked \
     && apt-get -qq update && deploy/image/rootfs.sh target/dist/crisweep /out/root \
     && mv /out/root/var/lib/crisweep /out/state

@@ -20,6 +20,8 @@ build() {
   git archive "$commit" | tar -x -C "$source"
   # The paths in panic messages, of Rust and of ring's C.
   local flags="--remap-path-prefix=$source=/src --remap-path-prefix=$registry=/cargo"
+  # As the Dockerfile has it.
+  flags+=" -C link-arg=-Wl,-z,pack-relative-relocs"
   local c_flags="-ffile-prefix-map=$source=/src -ffile-prefix-map=$registry=/cargo"
   (cd "$source" && env RUSTFLAGS="$flags" CFLAGS="$c_flags" CARGO_TARGET_DIR="$source/target" CARGO_INCREMENTAL=0 \
     cargo build --profile dist --locked --quiet)
