@@ -15,7 +15,6 @@ mod tokens;
 mod web;
 pub mod web_config;
 pub mod web_config_watch;
-mod yaml;
 
 use std::sync::Arc;
 use std::time::Duration;

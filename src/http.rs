@@ -16,8 +16,6 @@ mod explain;
 mod guard;
 mod limits;
 mod metrics_page;
-#[cfg(test)]
-mod openapi;
 mod page;
 mod places;
 mod plan;
@@ -344,6 +342,8 @@ fn clock() -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    mod openapi;
+
     use super::*;
 
     #[test]

@@ -18,7 +18,6 @@ use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
 use super::passwords::BasicAuthUsers;
 use super::rate_limit::RateLimit;
-use super::yaml;
 use crate::system::file;
 
 /// The largest file that is read: the web configuration file, a certificate, a key.
@@ -123,15 +122,7 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// The file is not YAML, or uses parts of YAML that are not supported.
-    #[error("{}: not a YAML text of this format: {why}", .path.display())]
-    Syntax {
-        /// The web configuration file.
-        path: PathBuf,
-        /// The reason, with its line.
-        why: String,
-    },
-    /// A key is unknown, or its value is refused.
+    /// The file is not YAML, a key is unknown, or its value is refused.
     #[error("{}: {refusal}", .path.display())]
     Key {
         /// The web configuration file.
@@ -176,12 +167,8 @@ impl WebConfig {
             path: path.to_owned(),
             why,
         })?;
-        let tree = yaml::parse(&text).map_err(|why| Error::Syntax {
-            path: path.to_owned(),
-            why,
-        })?;
         let dir = path.parent().unwrap_or(Path::new(""));
-        sections::read(tree, dir).map_err(|refusal| Error::Key {
+        sections::read(&text, dir).map_err(|refusal| Error::Key {
             path: path.to_owned(),
             refusal,
         })

@@ -10,6 +10,7 @@ use secrecy::ExposeSecret;
 use super::exec::PluginCommand;
 use super::secret_source::{SecretSource, beside};
 use crate::outgoing::{TlsConfig, dns_name, is_secure_url};
+use crate::system::yaml;
 
 /// Names in an error.
 const NAMES_MAX: usize = 10;
@@ -90,23 +91,12 @@ fn server_name(cluster: &Cluster) -> Result<Option<String>, String> {
     Ok(Some(name))
 }
 
-/// The parser's own words may quote the file, secrets among them: only the place is told.
-///
 /// Not `Kubeconfig::from_yaml`: its parser recurses up to 2,000 levels, which a small stack does not hold.
 fn read(bytes: &[u8]) -> Result<Kubeconfig, String> {
     let text = std::str::from_utf8(bytes).map_err(|_not_text| "it is no text in UTF-8")?;
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_depth: DEPTH_MAX },
-    };
-    let documents = serde_saphyr::from_multiple_with_options(text, options);
-    let documents: Vec<Kubeconfig> = documents.map_err(|error| match error.location() {
-        Some(at) => format!(
-            "it is no kubeconfig: line {}, column {}",
-            at.line(),
-            at.column()
-        ),
-        None => "it is no kubeconfig".to_owned(),
-    })?;
+    let documents = serde_saphyr::from_multiple_with_options(text, yaml::options(DEPTH_MAX));
+    let documents: Vec<Kubeconfig> =
+        documents.map_err(|error| format!("it is no kubeconfig: {}", yaml::place(&error)))?;
     let merged = documents
         .into_iter()
         .try_fold(Kubeconfig::default(), Kubeconfig::merge);

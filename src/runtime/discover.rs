@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::error::plain;
 use super::{Client, LogRoots, SOCKET_PATH_BYTES_MAX, Settings, Version};
 use crate::system::blocking::BlockingPool;
-use crate::system::file;
+use crate::system::{file, yaml};
 
 /// The environment variable that names the endpoint, as for crictl.
 pub const ENVIRONMENT_VARIABLE: &str = "CONTAINER_RUNTIME_ENDPOINT";
@@ -205,16 +205,9 @@ struct CrictlConfig {
 async fn crictl_endpoint(disk: &BlockingPool, path: &Path) -> Result<String, String> {
     let read = |path: PathBuf| file::bounded(&mut file::open(&path)?, CRICTL_CONFIG_BYTES_MAX);
     let text = within_timeout(disk, path, read).await?;
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_depth: CRICTL_CONFIG_DEPTH_MAX },
-    };
+    let options = yaml::options(CRICTL_CONFIG_DEPTH_MAX);
     let read: Option<CrictlConfig> = serde_saphyr::from_slice_with_options(&text, options)
-        .map_err(|error| {
-            format!(
-                "not understood: {}",
-                plain(&error.without_snippet().to_string())
-            )
-        })?;
+        .map_err(|error| format!("not understood: {}", plain(&error.to_string())))?;
     let endpoint = read.and_then(|it| it.runtime_endpoint);
     let endpoint = endpoint.map(|value| value.trim().to_owned());
     endpoint

@@ -5,28 +5,36 @@ use std::path::Path;
 
 use axum::http::{HeaderName, HeaderValue};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use serde_path_to_error::{Deserializer, Track};
+use serde_saphyr::options::MergeKeyPolicy;
+use serde_saphyr::{Error, Options};
 
-use super::tls_keys::TlsKeys;
+use super::tls_keys::{TlsKeys, flag};
 use super::{KeyRefusal, WebConfig};
 use crate::access::passwords::{BasicAuthUsers, BcryptHash};
 use crate::access::rate_limit::RateLimit;
-use crate::access::yaml::YamlValue;
 use crate::model::go_duration;
+use crate::system::yaml;
 
-#[derive(Deserialize)]
+/// The most levels of lists and tables; a web configuration has three.
+const DEPTH_MAX: usize = 8;
+
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sections {
     tls_server_config: Option<TlsKeys>,
     http_server_config: Option<HttpKeys>,
-    basic_auth_users: Option<BTreeMap<String, String>>,
+    basic_auth_users: Option<BTreeMap<String, Option<String>>>,
     rate_limit: Option<RateLimitKeys>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HttpKeys {
-    http2: Option<bool>,
-    headers: Option<BTreeMap<String, String>>,
+    http2: Option<Value>,
+    headers: Option<BTreeMap<String, Option<String>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -45,30 +53,84 @@ const HEADERS: &[(&str, &[&str])] = &[
     ("X-XSS-Protection", &[]),
 ];
 
-/// Checks all sections; relative paths in them are below `dir`.
-pub(super) fn read(tree: YamlValue, dir: &Path) -> Result<WebConfig, KeyRefusal> {
-    let sections: Sections = serde_path_to_error::deserialize(tree).map_err(|error| {
-        let path = error.path().to_string();
-        let key = if path == "." { String::new() } else { path };
-        KeyRefusal::new(key, error.into_inner().to_string())
+/// Reads and checks all sections; relative paths in them are below `dir`.
+pub(super) fn read(text: &str, dir: &Path) -> Result<WebConfig, KeyRefusal> {
+    let mut track = Track::new();
+    let sections = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |from| {
+        Option::<Sections>::deserialize(Deserializer::new(from, &mut track))
+    });
+    // That one takes a malformed text after the document for none, and would lose users; this one refuses it.
+    let whole = || serde_saphyr::from_multiple_with_options::<IgnoredAny>(text, options());
+    let sections = sections.and_then(|sections| whole().map(|_is_well_formed| sections));
+    let sections = sections.map_err(|error| {
+        let path = track.path().to_string();
+        // The last part is unknown while a key is read.
+        let key = path.strip_suffix(".?").unwrap_or(&path);
+        let key = if [".", "?"].contains(&key) { "" } else { key };
+        let (at, why) = (yaml::place(&error), why(&error));
+        KeyRefusal::new(key, format!("{at}: {why}"))
     })?;
+    let sections = sections.unwrap_or_default();
     let tls = sections.tls_server_config.map(|keys| keys.check(dir));
     let http = sections.http_server_config.unwrap_or_default();
     let rate_limit = sections.rate_limit.unwrap_or_default();
     Ok(WebConfig {
         tls: tls.transpose()?.flatten(),
-        http2: http.http2.unwrap_or(true),
+        http2: flag("http_server_config.http2", http.http2)?,
         headers: headers(http.headers.unwrap_or_default())?,
         users: users(sections.basic_auth_users.unwrap_or_default())?,
         rate_limit: rate_limit.check()?,
     })
 }
 
+/// Fewer ways to write a file: no anchors, aliases and merge keys.
+fn options() -> Options {
+    let budget = serde_saphyr::budget! {
+        max_depth: DEPTH_MAX,
+        max_anchors: 0,
+        max_aliases: 0,
+    };
+    serde_saphyr::options! {
+        budget: budget,
+        merge_keys: MergeKeyPolicy::Error,
+        with_snippet: false,
+    }
+}
+
+/// The parser's own words may quote a value, and that may be a secret. These words name keys alone.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an error that is not known to be without values is not quoted"
+)]
+fn why(error: &Error) -> String {
+    match error {
+        Error::SerdeUnknownField {
+            field, expected, ..
+        } => format!(
+            "unknown field `{field}`, expected one of {}",
+            expected.join(", ")
+        ),
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key {key} stands twice"),
+        Error::Unexpected { expected, .. } => {
+            let kind = expected.trim_end_matches(" start");
+            format!("must be a {}", kind.trim_end_matches(" scalar"))
+        }
+        Error::NullIntoString { .. } => "has no value".to_owned(),
+        Error::MultipleDocuments { .. } => "a second document begins".to_owned(),
+        Error::MergeKeyNotAllowed { .. } => "merge keys are not supported".to_owned(),
+        Error::Budget { breach, .. } => {
+            format!("more than a web configuration may hold: {breach:?}")
+        }
+        _ => "not a YAML text of this format".to_owned(),
+    }
+}
+
 fn headers(
-    written: BTreeMap<String, String>,
+    written: BTreeMap<String, Option<String>>,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, KeyRefusal> {
     let mut headers = Vec::new();
     for (name, value) in written {
+        let value = value.unwrap_or_default();
         let key = format!("http_server_config.headers.{name}");
         let refuse = |why: String| Err(KeyRefusal::new(key, why));
         let Some((_, allowed)) = HEADERS.iter().find(|(known, _)| *known == name) else {
@@ -91,7 +153,7 @@ fn headers(
     Ok(headers)
 }
 
-fn users(written: BTreeMap<String, String>) -> Result<BasicAuthUsers, KeyRefusal> {
+fn users(written: BTreeMap<String, Option<String>>) -> Result<BasicAuthUsers, KeyRefusal> {
     let mut users = BTreeMap::new();
     for (name, hash) in written {
         let key = format!("basic_auth_users.{name}");
@@ -99,7 +161,8 @@ fn users(written: BTreeMap<String, String>) -> Result<BasicAuthUsers, KeyRefusal
             let why = "a user name with a colon cannot be sent with basic authentication";
             return Err(KeyRefusal::new(key, why));
         }
-        let hash = BcryptHash::parse(&hash).map_err(|why| KeyRefusal::new(key, why))?;
+        let hash = BcryptHash::parse(&hash.unwrap_or_default())
+            .map_err(|why| KeyRefusal::new(key, why))?;
         users.insert(name, hash);
     }
     Ok(BasicAuthUsers::new(users))

@@ -8,6 +8,7 @@ use rustls::crypto::ring::{ALL_CIPHER_SUITES, kx_group};
 use rustls::version::{TLS12, TLS13};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{ClientAuth, KeyRefusal, Pem, TlsServerConfig, TrustedClients};
 
@@ -26,7 +27,7 @@ pub(super) struct TlsKeys {
     max_version: Option<String>,
     cipher_suites: Option<Vec<String>>,
     curve_preferences: Option<Vec<String>>,
-    prefer_server_cipher_suites: Option<bool>,
+    prefer_server_cipher_suites: Option<Value>,
 }
 
 /// The versions that the format has and rustls has not.
@@ -60,7 +61,10 @@ impl TlsKeys {
             versions,
             cipher_suites,
             curves: curves(&self.curve_preferences.unwrap_or_default())?,
-            prefer_server_cipher_suites: self.prefer_server_cipher_suites.unwrap_or(true),
+            prefer_server_cipher_suites: flag(
+                "tls_server_config.prefer_server_cipher_suites",
+                self.prefer_server_cipher_suites,
+            )?,
         }))
     }
 }
@@ -83,6 +87,12 @@ fn pem(
         (None, Some(path)) => Ok(Some(Pem::File(dir.join(path)))),
         (Some(_), Some(_)) => Err(refuse(key, format!("set either {key} or {key}_file"))),
     }
+}
+
+/// Reads a switch that is on by default. As for the exporters, a word in quotes is a text.
+pub(super) fn flag(key: &str, written: Option<Value>) -> Result<bool, KeyRefusal> {
+    let flag = written.map_or(Some(true), |value| value.as_bool());
+    flag.ok_or_else(|| KeyRefusal::new(key, "must be true or false, without quotes"))
 }
 
 fn check_client_auth(

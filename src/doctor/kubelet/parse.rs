@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::system::yaml;
+
 /// The longest value that is kept.
 pub(super) const TEXT_MAX: usize = 64;
 /// The most levels of a configuration file.
@@ -66,15 +68,9 @@ pub(super) fn config_dir(flags: &BTreeMap<String, String>) -> Option<&str> {
 
 /// Reads a configuration file: YAML, which JSON is too.
 pub(super) fn document(text: &str) -> Result<Value, String> {
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_depth: DEPTH_MAX },
-    };
-    let document: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        match error.location() {
-            Some(at) => format!("it is no YAML and no JSON: line {}", at.line()),
-            None => "it is no YAML and no JSON".to_owned(),
-        }
-    })?;
+    let document = serde_saphyr::from_str_with_options(text, yaml::options(DEPTH_MAX));
+    let document: Value =
+        document.map_err(|error| format!("it is no YAML and no JSON: {}", yaml::place(&error)))?;
     let kind = document.get("kind").and_then(Value::as_str);
     if kind != Some("KubeletConfiguration") {
         return Err("it is no KubeletConfiguration".to_owned());

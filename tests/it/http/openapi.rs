@@ -32,7 +32,7 @@ fn the_openapi_document_has_the_routers_paths_and_methods() {
         missing.is_empty(),
         "docs/openapi.yaml lacks {missing:?}: write the operation under `paths`, by hand, like its neighbours (parameters, \
          every status, content types). If its answer is a new type, derive its schema with `#[cfg_attr(test, \
-         derive(schemars::JsonSchema))]`, name the type in `schemas()` of src/http/openapi.rs, refer to it as \
+         derive(schemars::JsonSchema))]`, name the type in `schemas()` of src/http/tests/openapi.rs, refer to it as \
          `#/components/schemas/TYPE`, and run CRISWEEP_GENERATE=1 cargo nextest run --lib -E 'test(openapi)'. \
          `make api` then tries the operation on the demo"
     );

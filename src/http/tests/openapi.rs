@@ -8,13 +8,13 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 use yaml_rust2::{YamlEmitter, YamlLoader};
 
-use super::alerts::{Reply, Webhook};
-use super::ask::{PASS_PARAMETERS, PLAN_PARAMETERS};
-use super::saved_plans::{Head, SavedPlanEntry};
-use super::status::StatusAnswer;
 use crate::doctor::Report;
 use crate::gc::Plan;
 use crate::gc::explain::ExplainAnswer;
+use crate::http::alerts::{Reply, Webhook};
+use crate::http::ask::{PASS_PARAMETERS, PLAN_PARAMETERS};
+use crate::http::saved_plans::{Head, SavedPlanEntry};
+use crate::http::status::StatusAnswer;
 use crate::model::{Evidence, Pass, Target};
 use crate::state::{EvidenceFilter, PassFilter, RemovalFilter, RemovalRecord};
 
