@@ -192,7 +192,10 @@ impl Admissions {
             return Admission::without_pass(AlertResult::Braked, why);
         }
         let key = trigger.alert.as_ref().map(alert_key);
-        if let Some(answer) = key.as_ref().and_then(|key| self.known_alert(key, now)) {
+        if let Some(key) = &key
+            && let Some(answer) = self.known_alert(key, now)
+        {
+            self.fires_again(key, &trigger.targets);
             return answer;
         }
         if trigger.cause.is_automatic() {
@@ -255,6 +258,15 @@ impl Admissions {
             Some(AlertReply::Answered | AlertReply::Unanswered) => return None,
         };
         Some(Admission::with_pass(result, &seen.pass))
+    }
+
+    /// Lets an alert that resolved while its pass runs ask for the follow-up again.
+    fn fires_again(&mut self, key: &AlertKey, targets: &BTreeSet<Target>) {
+        if let Some(Running { pass, .. }) = &mut self.running
+            && let Some(asked) = pass.alerts.get_mut(key).filter(|asked| asked.is_empty())
+        {
+            asked.extend(targets.intersection(&pass.targets));
+        }
     }
 
     /// Joins the running pass if it has the same options and covers all targets of the alert without having

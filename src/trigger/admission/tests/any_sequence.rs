@@ -152,8 +152,10 @@ impl Account {
             if let Some((_, wish)) = self.running.as_mut().filter(|(running, _)| running == id) {
                 assert!(automatic && !wish.options.dry_run, "joined {wish:?}");
                 if let Some(alert) = alert {
-                    let asked = || trigger.targets.clone();
-                    wish.alerts.entry(alert).or_insert_with(asked);
+                    let asked = wish.alerts.entry(alert).or_default();
+                    if asked.is_empty() {
+                        asked.extend(trigger.targets.intersection(&wish.targets));
+                    }
                 }
             }
             return;

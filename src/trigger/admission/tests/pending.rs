@@ -288,6 +288,20 @@ fn a_pass_whose_alert_resolved_while_it_ran_has_no_follow_up() {
 }
 
 #[test]
+fn an_alert_that_fires_again_while_its_pass_runs_has_its_follow_up() {
+    let mut admissions = admissions();
+    admissions.admit(alert(1, CONTAINERS), "a", at(0));
+    next(&mut admissions, at(0)).unwrap();
+    admissions.withdraw(&key(1));
+    assert_eq!(
+        admissions.admit(alert(1, CONTAINERS), "x", at(5)),
+        merged("a")
+    );
+    let follow_up = leave_containers(&mut admissions, 10).unwrap();
+    assert_eq!(follow_up.targets, set(CONTAINERS));
+}
+
+#[test]
 fn a_resolved_alert_leaves_every_pass_that_names_it() {
     let mut admissions = cooling(SANDBOXES);
     admissions.admit(alert(2, BOTH), "b", at(11));
