@@ -24,6 +24,7 @@ use parking_lot::RwLock;
 
 use crate::kubernetes::ApiServer;
 use crate::model::{Caller, CallerKind, labelled};
+use crate::system::blocking::BlockingPool;
 pub use config::{Config, Listen};
 pub use digest::NoRandomness;
 use passwords::Passwords;
@@ -119,6 +120,14 @@ pub struct Access {
     review: Option<Review>,
     act_users: Vec<String>,
     act_client_sans: Vec<String>,
+    disks: Disks,
+}
+
+/// Threads for the files. They outlive a reload: on a disk that hangs, each would lose some more.
+#[derive(Clone, Debug)]
+struct Disks {
+    tokens: BlockingPool,
+    web: BlockingPool,
 }
 
 impl Access {
@@ -127,7 +136,11 @@ impl Access {
     /// # Errors
     /// If a file is unusable.
     pub async fn new(config: &Config, api_server: Option<ApiServer>) -> Result<Self, Error> {
-        Self::with(Passwords::new()?, config, api_server).await
+        let disks = Disks {
+            tokens: BlockingPool::new(2),
+            web: BlockingPool::new(1),
+        };
+        Self::with(Passwords::new()?, disks, config, api_server).await
     }
 
     /// Reads the credentials again. Remembers the passwords that were checked: users must not wait for theirs again.
@@ -139,17 +152,19 @@ impl Access {
         config: &Config,
         api_server: Option<ApiServer>,
     ) -> Result<Self, Error> {
-        Self::with(self.passwords.clone(), config, api_server).await
+        let (passwords, disks) = (self.passwords.clone(), self.disks.clone());
+        Self::with(passwords, disks, config, api_server).await
     }
 
     async fn with(
         passwords: Passwords,
+        disks: Disks,
         config: &Config,
         api_server: Option<ApiServer>,
     ) -> Result<Self, Error> {
-        let tokens = Tokens::new(config.bearer_token_files.clone()).await?;
+        let tokens = Tokens::new(config.bearer_token_files.clone(), disks.tokens.clone()).await?;
         let web = match config.config_file.clone() {
-            Some(path) => Some(Web::open(path).await?),
+            Some(path) => Some(Web::open(path, &disks.web).await?),
             None => None,
         };
         refuse_names_without_effect(config, web.as_ref())?;
@@ -165,6 +180,7 @@ impl Access {
             review,
             act_users: config.act_users.clone(),
             act_client_sans: config.act_client_sans.clone(),
+            disks,
         })
     }
 
@@ -461,5 +477,29 @@ impl Current {
     /// Puts others in force.
     pub fn replace(&self, access: Access) {
         *self.0.write() = Arc::new(access);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reload_loses_no_threads_beside_those_that_hang() {
+        let access = Access::new(&Config::default(), None).await.unwrap();
+        let mut ends = Vec::new();
+        for _ in 0..2 {
+            let (end, may_end) = channel::<()>();
+            let hangs = move || may_end.recv().is_ok();
+            let short = Duration::from_millis(20);
+            assert!(access.disks.tokens.run(short, hangs).await.is_err());
+            ends.push(end);
+        }
+        let refused = access.renew(&Config::default(), None).await.unwrap_err();
+        let error = refused.to_string();
+        assert!(error.contains("still hangs"), "{error}");
     }
 }

@@ -113,9 +113,8 @@ impl Tokens {
     ///
     /// # Errors
     /// If a file is unusable: access must not depend on a file that is not there.
-    pub(super) async fn new(files: BearerTokenFiles) -> Result<Self, Error> {
+    pub(super) async fn new(files: BearerTokenFiles, disk: BlockingPool) -> Result<Self, Error> {
         let key = random_key().map_err(|_none| NoAnswer::Failed)?;
-        let disk = BlockingPool::new(2);
         let tokens = read(&disk, &files, &key).await?;
         let in_force = TokensInForce {
             tokens,
@@ -301,11 +300,11 @@ mod tests {
 
         async fn tokens(&self, read: &[&str], act: &[&str]) -> Result<Tokens, Error> {
             let paths = |names: &[&str]| names.iter().map(|it| self.dir.path().join(it)).collect();
-            Tokens::new(BearerTokenFiles {
+            let files = BearerTokenFiles {
                 read: paths(read),
                 act: paths(act),
-            })
-            .await
+            };
+            Tokens::new(files, BlockingPool::new(2)).await
         }
     }
 

@@ -55,9 +55,9 @@ impl Web {
     ///
     /// # Errors
     /// If it, or a file that it names, cannot be used.
-    pub(super) async fn open(path: PathBuf) -> Result<Self, Error> {
+    pub(super) async fn open(path: PathBuf, disk: &BlockingPool) -> Result<Self, Error> {
         let open = move || WebConfigWatch::open(&path);
-        let watch = BlockingPool::new(1).run(OPEN_TIMEOUT, open).await??;
+        let watch = disk.run(OPEN_TIMEOUT, open).await??;
         let mut following = JoinSet::new();
         following.spawn(follow(watch.clone()));
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Looks host names up, on threads of its own: a name server that hangs takes no thread that other work needs.
+//! Looks host names up, a few at a time: a name server that hangs takes few threads.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
