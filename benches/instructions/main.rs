@@ -28,6 +28,7 @@ use gungraun::{library_benchmark, library_benchmark_group, main};
 type Containers = ListChunk<Container>;
 
 fn read(node: &Fixture, shared: &mut Interner) -> Containers {
+    shared.begin::<cri::ContainerRow>(1);
     codec::read_with::<cri::ContainerRow>(node.containers.clone(), shared).expect("rows")
 }
 

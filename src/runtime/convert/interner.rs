@@ -26,7 +26,7 @@ pub struct Interner {
 impl Interner {
     /// Begins a list on a connection: forgets the rows that the last list lacked, and the values that no row uses any
     /// more.
-    pub(in crate::runtime) fn begin<R: WireRow>(&mut self, connection: u64) {
+    pub fn begin<R: WireRow>(&mut self, connection: u64) {
         if let Some(known) = R::known(self) {
             known.begin(connection);
         }
