@@ -3,7 +3,7 @@
 
     sudo benches/table.py [scrape | planning | instructions | lists | clear | throttled | network]...
 
-All parts take about 45 minutes, and the builds; `instructions` only prints its counts. A row says which goal it has and
+All parts take about half an hour with the builds; `instructions` only prints its counts. A row says which goal it has and
 whether this run met it: read ratios, because machines are shared. What each part needs stands at the head of its bench
 (docs/dev/performance.md).
 """
@@ -193,7 +193,7 @@ ROWS = {
     ],
     "throttled": [
         ("pod start at 300 IOPS, median times alone (peer: one at a time)", 1.5, at(300, "beside a pass", 1)),
-        ("s of a removal at 300 IOPS, beside one at a time", 1, removed_at(300)),
+        ("removals a second at 300 IOPS, beside one at a time", 1, removed_at(300)),
         ("pod start at 3,000 IOPS, median times alone", 1.3, at(3000, "beside a pass", 1)),
         ("pod start at 3,000 IOPS, p95 times alone", 2, at(3000, "beside a pass", 2)),
     ],
