@@ -2,7 +2,8 @@
 //! bounded number of threads and a bounded wait, and no other work waits for it.
 //!
 //! All reads of the running service go through here; writes have one thread (`state/writer`). Each kind of call is
-//! bounded, and all kinds together are far from [`THREADS_MAX`]: what hangs takes no thread from other work.
+//! bounded, and all kinds together are far from [`THREADS_MAX`]: what hangs takes no thread from work that only
+//! computes (plans, pages, passwords), which runs on the same threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
