@@ -185,7 +185,7 @@ ROWS = {
         ("s of a look at two lists over 16 MiB, ids told", 5, look("ids", "first look")),
         ("s of the same, only links to logs tell ids", 5, look("links", "first look")),
         ("s of the same, nothing tells ids", 5, look("pods", "first look")),
-        ("s of the second look, nothing tells ids", 5, look("pods", "second look")),
+        ("s of the second dry run (two looks), nothing tells ids", 5, look("pods", "second dry run")),
     ],
     "clear": [
         ("s to clear 300 containers and 200 sandboxes, beside the best fixed number", 1.1, cleared(FIXED)),
