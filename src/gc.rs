@@ -10,7 +10,7 @@
 //! - The node-wide cap removes what the kubelet would remove under the same cap, except protected objects,
 //!   which no other object replaces.
 //! - On an incomplete look only that is removed which is certain without the missing part: a plan on a part of
-//!   a node's records is a part of the plan on all of them (`model::Seen`).
+//!   a node's records is a part of the plan on all of them (`model::ListCoverage`).
 //! - Images are removed by the kubelet's thresholds, ages and order; never one that a container (in any state),
 //!   a volume or the sandboxes may need.
 //! - Every object gets a verdict with a reason, and the same code judges for a preview and a pass.
@@ -19,6 +19,7 @@ mod age;
 pub mod check;
 pub mod containers;
 mod detail;
+mod doubt;
 pub mod explain;
 mod facts;
 pub mod images;
@@ -75,6 +76,29 @@ pub enum PodKnowledge {
     Absent,
     /// No complete list.
     Unknown,
+}
+
+/// Why the pod source's list proves nothing about a pod, which is then unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PodDoubt {
+    /// There is no list, or it lacks a pod that lives here.
+    Source,
+    /// The runtime's lists may lack a pod that lives, and the pod list may lack it too.
+    UnseenPods,
+    /// The runtime's lists may lack a record of the pod.
+    UnseenRecords,
+    /// A container of it is in state unknown.
+    MayRun,
+    /// Its sandboxes name no source, several, or one that the kubelet does not have, or were not seen.
+    Origin,
+    /// The list holds no other pod of the same source.
+    NoOtherPod,
+    /// It is a static pod, and the list has mirrors only.
+    MirrorsOnly,
+    /// The kubelet may not have all of its pods yet.
+    Rebooted,
+    /// Something of the pod is younger than the list, or may be.
+    OlderList,
 }
 
 impl PodKnowledge {

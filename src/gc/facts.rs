@@ -25,8 +25,6 @@ pub(super) struct PlanFacts<'a> {
     pub(super) newest_sandboxes: Newest,
     /// The containers that the plan removes.
     pub(super) gone: RowSet,
-    /// Why the pod source is not believed, if it is not.
-    pub(super) source_doubt: Option<String>,
     /// Places by id.
     containers: BTreeMap<&'a str, usize>,
     sandboxes: BTreeMap<&'a str, usize>,
@@ -74,7 +72,6 @@ impl<'a> PlanFacts<'a> {
             newest_containers: knowledge.index().newest_containers(),
             newest_sandboxes: knowledge.index().newest_sandboxes(),
             gone,
-            source_doubt: knowledge.source_doubt(),
             knowledge,
             containers: containers.map(|(row, at)| (row.id.as_str(), at)).collect(),
             sandboxes: sandboxes.map(|(row, at)| (row.id.as_str(), at)).collect(),

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::age::at_least;
 use super::index::SnapshotIndex;
-use super::{PodKnowledge, Policy};
+use super::{PodDoubt, PodKnowledge, Policy};
 use crate::model::{
     ConfigSource, ContainerState, Coverage, PodHistory, PodList, PodSandbox, PodSandboxState,
     PodUid, Pods, PodsUnknown, Snapshot, SourcePod, is_static_shaped, labelled,
@@ -78,8 +78,7 @@ impl<'a> Knowledge<'a> {
         let node = NodeKnowledge {
             snapshot,
             settle: policy.pods.settle,
-            // An unseen living pod could be the one that the source's list lacks.
-            unproven: incomplete.is_some() || !snapshot.seen.is_all_that_lives(),
+            lacks_live_pod: incomplete.is_some(),
             rebooted: is_rebooted(snapshot),
             vouched: vouched(snapshot),
         };
@@ -152,6 +151,26 @@ impl<'a> Knowledge<'a> {
         if self.index.pod(uid).is_some() {
             return self.get(uid);
         }
+        let told = self.node.told(&self.absent(uid, youngest));
+        told.unwrap_or(PodKnowledge::Unknown)
+    }
+
+    /// Returns why the pod list proves nothing about a pod; `None` if it does. `youngest` is the time of its latest
+    /// known object if the runtime has nothing of it.
+    pub(super) fn doubt(&self, uid: &PodUid, youngest: Timestamp) -> Option<PodDoubt> {
+        match self.index.pod(uid) {
+            Some(pod) => self.doubt_at(pod),
+            None => self.node.told(&self.absent(uid, youngest)).err(),
+        }
+    }
+
+    /// The same for the pod with this number.
+    pub(super) fn doubt_at(&self, pod: usize) -> Option<PodDoubt> {
+        self.node.told(self.pods.get(pod)?).err()
+    }
+
+    /// Returns what is known of a pod of which the runtime has nothing.
+    fn absent<'u>(&'u self, uid: &'u PodUid, youngest: Timestamp) -> PodSigns<'u> {
         let snapshot = self.node.snapshot;
         let listed = match &snapshot.pods {
             Pods::Known(list) => list.pods.get(uid),
@@ -161,7 +180,7 @@ impl<'a> Knowledge<'a> {
         let mut pod = PodSigns::new(uid.as_str(), listed, history);
         pod.youngest = Some(youngest);
         pod.last_exit = snapshot.last_exits.get(uid).copied();
-        self.node.told(&pod).unwrap_or(PodKnowledge::Unknown)
+        pod
     }
 }
 
@@ -333,8 +352,8 @@ fn vouched(snapshot: &Snapshot) -> BTreeSet<ConfigSource> {
 struct NodeKnowledge<'a> {
     snapshot: &'a Snapshot,
     settle: Duration,
-    /// The list may lack a pod that lives.
-    unproven: bool,
+    /// The list lacks a pod that lives.
+    lacks_live_pod: bool,
     /// The machine started a short while ago, and no pod is up yet.
     rebooted: bool,
     /// The sources for which the list can show that a pod is absent.
@@ -344,42 +363,82 @@ struct NodeKnowledge<'a> {
 impl NodeKnowledge<'_> {
     fn judge(&self, policy: &Policy, pod: &PodSigns<'_>) -> PodKnowledge {
         match self.told(pod) {
-            Some(PodKnowledge::Absent) | None if self.may_assume_finished(policy, pod) => {
+            Ok(PodKnowledge::Absent) | Err(_) if self.may_assume_finished(policy, pod) => {
                 PodKnowledge::Assumed
             }
-            Some(state) => state,
-            None => PodKnowledge::Unknown,
+            Ok(state) => state,
+            Err(_) => PodKnowledge::Unknown,
         }
     }
 
-    /// Returns what the list shows of a pod; `None` if it proves nothing.
-    fn told(&self, pod: &PodSigns<'_>) -> Option<PodKnowledge> {
+    /// Returns what the list shows of a pod, or why it proves nothing.
+    fn told(&self, pod: &PodSigns<'_>) -> Result<PodKnowledge, PodDoubt> {
         let Pods::Known(list) = &self.snapshot.pods else {
-            return None;
+            return Err(PodDoubt::Source);
         };
         match pod.listed {
             // The kubelet runs a finished static pod again at its next start.
-            Some(listed) if listed.is_static() || self.is_static(pod) => Some(PodKnowledge::Active),
+            Some(listed) if listed.is_static() || self.is_static(pod) => Ok(PodKnowledge::Active),
             // Even a partial list is right about the pods that it names.
-            Some(listed) if !listed.finished => Some(PodKnowledge::Active),
-            Some(_) if pod.lives() && !self.unproven => Some(PodKnowledge::Active),
-            // Quiet only if none of its records is missing.
-            Some(_) if pod.is_quiet() && self.snapshot.seen.is_all() && !self.unproven => {
-                Some(PodKnowledge::Terminated)
+            Some(listed) if !listed.finished => Ok(PodKnowledge::Active),
+            Some(_) => {
+                self.believed()?;
+                if pod.lives() {
+                    Ok(PodKnowledge::Active)
+                } else if !pod.is_quiet() {
+                    Err(PodDoubt::MayRun)
+                } else if self.snapshot.seen.is_all() {
+                    Ok(PodKnowledge::Terminated)
+                } else {
+                    // Quiet only if none of its records is missing.
+                    Err(PodDoubt::UnseenRecords)
+                }
             }
-            None if self.proves_absence(list, pod) => Some(self.by_absence(pod)),
-            Some(_) | None => None,
+            None => {
+                self.would_be_listed(list, pod)?;
+                Ok(self.by_absence(pod))
+            }
         }
     }
 
-    /// Says whether the list would have the pod if it existed.
-    fn proves_absence(&self, list: &PodList, pod: &PodSigns<'_>) -> bool {
-        let vouches = match self.source(pod) {
-            ToldSource::One(source) => self.vouched.contains(&source),
+    /// Refuses a list that may lack a pod that lives.
+    fn believed(&self) -> Result<(), PodDoubt> {
+        match (self.lacks_live_pod, self.snapshot.seen.is_all_that_lives()) {
+            (true, _) => Err(PodDoubt::Source),
+            (false, false) => Err(PodDoubt::UnseenPods),
+            (false, true) => Ok(()),
+        }
+    }
+
+    /// Refuses a list that might lack the pod although it existed.
+    fn would_be_listed(&self, list: &PodList, pod: &PodSigns<'_>) -> Result<(), PodDoubt> {
+        self.believed()?;
+        match self.source(pod) {
+            ToldSource::One(source) if self.vouched.contains(&source) => {}
             // Its sandboxes contradict each other, or were not seen.
-            ToldSource::None | ToldSource::Several => false,
+            ToldSource::None | ToldSource::Several | ToldSource::One(ConfigSource::Other) => {
+                return Err(PodDoubt::Origin);
+            }
+            ToldSource::One(ConfigSource::File | ConfigSource::Http) if list.by_mirrors => {
+                return Err(PodDoubt::MirrorsOnly);
+            }
+            ToldSource::One(ConfigSource::Api | ConfigSource::File | ConfigSource::Http) => {
+                return Err(PodDoubt::NoOtherPod);
+            }
+        }
+        if self.rebooted {
+            return Err(PodDoubt::Rebooted);
+        }
+        let Some(as_of) = list.as_of else {
+            return Ok(());
         };
-        vouches && !self.unproven && !self.rebooted && !outlives(self.snapshot, pod, list)
+        if !self.snapshot.seen.is_all() {
+            return Err(PodDoubt::UnseenRecords);
+        }
+        if may_outlive(pod, as_of) {
+            return Err(PodDoubt::OlderList);
+        }
+        Ok(())
     }
 
     /// One answer can be short: a kubelet that has just started adds its pods one by one.
@@ -435,11 +494,9 @@ impl NodeKnowledge<'_> {
     }
 }
 
-/// Says whether something of the pod is younger than the list or exited after it, or may have: the pod may have been
-/// created since, may have lived when the list lacked it or, if static, may have come back under its old UID.
-fn outlives(snapshot: &Snapshot, pod: &PodSigns<'_>, list: &PodList) -> bool {
+/// Says whether something of the pod is younger than a list of that time or exited after it, or may have: the pod may
+/// have been created since, may have lived when the list lacked it or, if static, may have come back under its old UID.
+fn may_outlive(pod: &PodSigns<'_>, as_of: Timestamp) -> bool {
     let latest = pod.youngest.max(pod.last_exit);
-    list.as_of.is_some_and(|as_of| {
-        !snapshot.seen.is_all() || pod.unknown_exit || latest.is_none_or(|latest| latest >= as_of)
-    })
+    pod.unknown_exit || latest.is_none_or(|latest| latest >= as_of)
 }

@@ -10,8 +10,8 @@ use super::knowledge::Knowledge;
 use super::logs::LogObject;
 use super::newer::Newer;
 use super::{
-    AgeFrom, Expected, KeptObject, Plan, Planned, PodKnowledge, Policy, Removal, Subject, Summary,
-    Verdict, containers, images, logs, sandboxes,
+    AgeFrom, Expected, KeptObject, Plan, Planned, PodDoubt, PodKnowledge, Policy, Removal, Subject,
+    Summary, Verdict, containers, images, logs, sandboxes,
 };
 use crate::model::{
     Container, Image, KeepReason, PodSandbox, PodUid, Quarantined, Snapshot, Target, Text,
@@ -75,27 +75,30 @@ pub fn summarize(
     counts
 }
 
-/// Counts what would be removed under `knowledge` of the pods that are unknown in `known`.
+/// Counts what would be removed under `knowledge` of the pods that are unknown in `known`, by why they are.
 pub(super) fn removable_of_unknown(
     policy: &Policy,
     knowledge: &Knowledge<'_>,
     known: &Knowledge<'_>,
     targets: &BTreeSet<Target>,
-) -> BTreeMap<Target, usize> {
+) -> BTreeMap<(Target, PodDoubt), usize> {
     let verdicts = Verdicts::of(policy, knowledge, targets, None);
     let index = known.index();
-    let goes_unknown = |pod: Option<usize>, verdict: &Verdict| {
-        matches!(verdict, Verdict::Remove(_)) && known.at(pod) == PodKnowledge::Unknown
+    let mut counts = BTreeMap::new();
+    let mut count = |target, pod: Option<usize>, verdict: &Verdict| {
+        let unknown = known.at(pod) == PodKnowledge::Unknown;
+        let doubt = pod.filter(|_| unknown).and_then(|pod| known.doubt_at(pod));
+        if let (Verdict::Remove(_), Some(doubt)) = (verdict, doubt) {
+            *counts.entry((target, doubt)).or_default() += 1;
+        }
     };
-    let containers = verdicts.containers.iter().enumerate();
-    let containers = containers.filter(|(at, it)| goes_unknown(index.pod_of_container(*at), it));
-    let sandboxes = verdicts.sandboxes.iter().enumerate();
-    let sandboxes = sandboxes.filter(|(at, it)| goes_unknown(index.pod_of_sandbox(*at), it));
-    let counts = [
-        (Target::Containers, containers.count()),
-        (Target::Sandboxes, sandboxes.count()),
-    ];
-    counts.into_iter().filter(|(_, count)| *count > 0).collect()
+    for (at, verdict) in verdicts.containers.iter().enumerate() {
+        count(Target::Containers, index.pod_of_container(at), verdict);
+    }
+    for (at, verdict) in verdicts.sandboxes.iter().enumerate() {
+        count(Target::Sandboxes, index.pod_of_sandbox(at), verdict);
+    }
+    counts
 }
 
 fn no_counts(targets: &BTreeSet<Target>) -> BTreeMap<Target, Summary> {

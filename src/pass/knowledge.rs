@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::PassRun;
 use super::end::EarlyEnd;
-use crate::gc::knowledge::{Knowledge, SourceState};
+use crate::gc::knowledge::Knowledge;
 use crate::gc::{self};
 use crate::model::{Cause, PodsReport, Target};
 use crate::snapshot::Look;
@@ -80,15 +80,12 @@ impl PassRun<'_> {
             pass.pods = Some(PodsReport {
                 source: look.pod_origin.source.label().to_owned(),
                 state: state.label().to_owned(),
-                detail: doubt.clone(),
+                detail: doubt,
             });
         });
-        let why = doubt
-            .as_deref()
-            .unwrap_or("the pod source lists no other pod of their kind");
-        let remedy = remedy(state);
         let mut now = BTreeSet::new();
-        for (target, count) in gc::kept_for_missing_knowledge(&snapshot, policy, targets) {
+        for ((target, doubt), count) in gc::kept_for_missing_knowledge(&snapshot, policy, targets) {
+            let (why, remedy) = (doubt.words(&knowledge), doubt.remedy(state));
             let error = format!(
                 "{target}: {count} stay because their pods may not be finished: {why}; {remedy}"
             );
@@ -110,18 +107,5 @@ impl PassRun<'_> {
             });
         }
         self.uncertain.append(&mut now);
-    }
-}
-
-/// Returns what the person on call can do.
-fn remedy(state: SourceState) -> &'static str {
-    match state {
-        SourceState::None => {
-            "name a source (pods.source, docs/pods.md), or pass assume_finished_after to POST /gc"
-        }
-        SourceState::Settling => "ask for another pass when it has",
-        SourceState::Failed => "repair it, or pass assume_finished_after to POST /gc",
-        SourceState::Incomplete => "find out why the source does not list that pod",
-        SourceState::Known => "another source may (docs/pods.md)",
     }
 }

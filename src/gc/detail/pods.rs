@@ -3,52 +3,35 @@
 use jiff::SignedDuration;
 
 use super::super::facts::{PlanFacts, span};
-use super::super::knowledge::{AFTER_REBOOT, is_rebooted};
 use super::super::{PodKnowledge, Subject};
-use crate::model::{Pods, short_duration};
+use crate::model::short_duration;
 
 impl PlanFacts<'_> {
     /// Describes what is known of its pod.
     pub(super) fn pod_words(&self, subject: &Subject) -> String {
-        match (subject.pod_state, &self.snapshot.pods) {
-            (PodKnowledge::Active, _) => "its pod is active".to_owned(),
-            (PodKnowledge::Terminated, _) => "its pod finished".to_owned(),
-            (PodKnowledge::Assumed, _) => {
+        match subject.pod_state {
+            PodKnowledge::Active => "its pod is active".to_owned(),
+            PodKnowledge::Terminated => "its pod finished".to_owned(),
+            PodKnowledge::Assumed => {
                 "its pod counts as finished (assume_finished_after)".to_owned()
             }
-            (PodKnowledge::Deleted, _) => {
+            PodKnowledge::Deleted => {
                 "its pod is deleted: a complete pod list does not have it".to_owned()
             }
-            (PodKnowledge::Absent, _) => self.absent_pod(subject),
-            (PodKnowledge::Unknown, Pods::Unknown(why)) => {
-                format!("nothing is known of its pod: {why}")
-            }
-            (PodKnowledge::Unknown, Pods::Known(_)) => {
-                format!("nothing is known of its pod: {}", self.doubt())
+            PodKnowledge::Absent => self.absent_pod(subject),
+            PodKnowledge::Unknown => {
+                format!("nothing is known of its pod: {}", self.doubt_words(subject))
             }
         }
     }
 
-    /// Explains why the pod's absence from the list does not make it deleted.
-    fn doubt(&self) -> String {
-        let snapshot = self.snapshot;
-        if let Some(doubt) = &self.source_doubt {
-            return doubt.clone();
-        }
-        if !snapshot.seen.is_all_that_lives() {
-            return "the runtime's lists are incomplete, so a pod that the pod list lacks may live here"
-                .to_owned();
-        }
-        if is_rebooted(snapshot) {
-            return format!(
-                "the machine started {} ago and no pod is up yet; a pod that the pod list lacks counts as \
-                 deleted when a sandbox is ready, or {} after the start",
-                span(snapshot.uptime),
-                span(AFTER_REBOOT),
-            );
-        }
-        "the pod list holds no other pod of the same source, or is older than this object"
-            .to_owned()
+    /// Returns why nothing is known of its pod.
+    pub(in super::super) fn doubt_words(&self, subject: &Subject) -> String {
+        let Some(pod) = subject.pod.as_deref() else {
+            return "it names no pod of the kubelet".to_owned();
+        };
+        let doubt = self.knowledge.doubt(&pod.uid, subject.created_at);
+        doubt.map_or_else(String::new, |doubt| doubt.words(&self.knowledge))
     }
 
     fn absent_pod(&self, subject: &Subject) -> String {
@@ -108,8 +91,9 @@ mod tests {
     use super::super::super::{Policy, plan};
     use super::*;
     use crate::model::{
-        ConfigSource, KeepReason, Labels, Outage, PodHistory, PodList, PodRef, PodSandbox,
-        PodSandboxId, PodSandboxState, PodUid, Snapshot, SourcePod, Target,
+        ConfigSource, Coverage, KeepReason, Labels, ListCoverage, Outage, PodHistory, PodList,
+        PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Snapshot, SourcePod,
+        Target,
     };
 
     fn now() -> Timestamp {
@@ -178,6 +162,71 @@ mod tests {
         let superseded = plan.kept.first().unwrap();
         assert_eq!(superseded.reason, KeepReason::WithinLimits);
         assert_eq!(&*superseded.detail, "policy.sandboxes.enabled is off");
+    }
+
+    #[test]
+    fn the_detail_of_what_an_unknown_pod_keeps_says_why_the_list_proves_nothing() {
+        let list = |change: fn(&mut PodList)| {
+            let mut snapshot = node();
+            let Pods::Known(list) = &mut snapshot.pods else {
+                unreachable!("node() has a list");
+            };
+            change(list);
+            snapshot
+        };
+        let sandbox = |config_source| {
+            let sandbox = PodSandbox {
+                config_source: Some(config_source),
+                ..node().sandboxes[0].clone()
+            };
+            vec![sandbox].into()
+        };
+        let unseen = |snapshot: Snapshot, sandboxes| Snapshot {
+            seen: ListCoverage {
+                sandboxes,
+                ..ListCoverage::default()
+            },
+            ..snapshot
+        };
+        let mirrors = list(|list| list.by_mirrors = true);
+        let dated = |seconds: i64| {
+            let mut snapshot = node();
+            if let Pods::Known(list) = &mut snapshot.pods {
+                list.as_of = Some(ago(seconds));
+            }
+            snapshot
+        };
+        let cases = [
+            (
+                list(|list| list.pods.clear()),
+                "holds no other pod of the same source",
+            ),
+            (
+                Snapshot {
+                    sandboxes: sandbox(ConfigSource::Other),
+                    ..node()
+                },
+                "names the pod's one source",
+            ),
+            (
+                Snapshot {
+                    sandboxes: sandbox(ConfigSource::File),
+                    ..mirrors
+                },
+                "it is a static pod",
+            ),
+            (unseen(node(), Coverage::Partial), "may live here"),
+            (unseen(dated(60), Coverage::Living), "may lack the record"),
+            (dated(3601), "older than the pod's last container"),
+        ];
+        for (snapshot, why) in cases {
+            let detail = detail(&snapshot);
+            assert!(detail.contains("nothing is known of its pod: "), "{detail}");
+            assert!(detail.contains(why), "{detail}, not: {why}");
+        }
+        // Neither is a doubt: without a date a list is as young as its answer.
+        let fine = detail(&unseen(node(), Coverage::Living));
+        assert!(!fine.contains("nothing is known"), "{fine}");
     }
 
     #[test]

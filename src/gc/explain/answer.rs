@@ -125,7 +125,7 @@ impl<'a> Explainer<'a> {
             reason,
             explanation,
             detail: self.detail(judged),
-            pod_explanation: has_pod.then(|| self.pod_text(subject.pod_state)),
+            pod_explanation: has_pod.then(|| self.pod_text(subject)),
             object: subject,
             quarantine: quarantine(&subject.id),
             image: image.map(|image| ImageFields {
@@ -151,14 +151,14 @@ impl<'a> Explainer<'a> {
         all.sort_by_key(|judged| matches!(judged.verdict, Verdict::Remove(_)));
         let first = all.first().map(|judged| judged.subject);
         let state = first.map_or(PodKnowledge::Unknown, |subject| subject.pod_state);
-        let facts = self.pod_facts(uid, first.and_then(|it| it.pod.as_deref()), state);
+        let facts = self.pod_facts(uid, first);
         let objects = all.iter().take(OBJECTS_MAX);
         PodAnswer {
             kind: "pod",
             uid,
             summary: pod_summary(&facts, &all),
             pod_state: state,
-            explanation: self.pod_text(state),
+            explanation: first.map_or_else(String::new, |subject| self.pod_text(subject)),
             pod: facts,
             objects_total: all.len(),
             objects: objects

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::super::facts::span;
-use super::super::{PodKnowledge, Verdict};
+use super::super::{PodKnowledge, Subject, Verdict};
 use super::{Explainer, Holder, JudgedObject, PodFacts, RuleLine, decided, label, title};
 use crate::model::{Container, KeepReason, PodRef, PodSandboxState, Pods, SourcePod, Target};
 
@@ -38,7 +38,7 @@ impl<'a> Explainer<'a> {
             }
             _ if is_by_pod(reason, rules) => {
                 let pod = subject.pod.as_deref();
-                let holder = pod.map(|pod| self.pod_holder(pod, subject.pod_state));
+                let holder = pod.map(|pod| self.pod_holder(pod, subject));
                 return (holder.into_iter().collect(), 0);
             }
             _ => return (Vec::new(), 0),
@@ -84,12 +84,12 @@ impl<'a> Explainer<'a> {
             verdict: Some(verdict),
             reason: Some(reason),
             detail: self.detail(judged),
-            pod: pod.map(|pod| self.pod_facts(pod.uid.as_str(), Some(pod), subject.pod_state)),
+            pod: pod.map(|pod| self.pod_facts(pod.uid.as_str(), Some(subject))),
         }
     }
 
-    fn pod_holder(&self, pod: &PodRef, state: PodKnowledge) -> Holder {
-        let facts = self.pod_facts(pod.uid.as_str(), Some(pod), state);
+    fn pod_holder(&self, pod: &PodRef, subject: &Subject) -> Holder {
+        let facts = self.pod_facts(pod.uid.as_str(), Some(subject));
         Holder {
             kind: "pod",
             id: facts.uid.clone(),
@@ -101,13 +101,9 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// Returns what is known of a pod, and from where.
-    pub(super) fn pod_facts(
-        &self,
-        uid: &str,
-        pod: Option<&PodRef>,
-        state: PodKnowledge,
-    ) -> PodFacts {
+    /// Returns what is known of a pod, and from where; `subject` is one of its objects.
+    pub(super) fn pod_facts(&self, uid: &str, subject: Option<&Subject>) -> PodFacts {
+        let pod = subject.and_then(|subject| subject.pod.as_deref());
         let listed = match (&self.facts.snapshot.pods, pod) {
             (Pods::Known(list), Some(pod)) => list.pods.get(&pod.uid),
             (Pods::Known(_) | Pods::Unknown(_), _) => None,
@@ -121,7 +117,7 @@ impl<'a> Explainer<'a> {
             uid: uid.to_owned(),
             namespace: name(|pod| &pod.namespace),
             name: name(|pod| &pod.name),
-            state,
+            state: subject.map_or(PodKnowledge::Unknown, |subject| subject.pod_state),
             source: self.source_words(),
             listed: listed.map(|pod| {
                 if pod.finished {
@@ -135,11 +131,13 @@ impl<'a> Explainer<'a> {
             over_since: history.and_then(|history| history.over_since),
             words: String::new(),
         };
-        facts.words = self.facts_words(&facts, listed.is_some_and(SourcePod::is_static));
+        let is_static = listed.is_some_and(SourcePod::is_static);
+        let text = subject.map_or_else(String::new, |subject| self.pod_text(subject));
+        facts.words = self.facts_words(&facts, is_static, text);
         facts
     }
 
-    fn facts_words(&self, facts: &PodFacts, is_static: bool) -> String {
+    fn facts_words(&self, facts: &PodFacts, is_static: bool, text: String) -> String {
         let source = facts.source;
         let known = match (facts.state, facts.listed) {
             (PodKnowledge::Active, _) if is_static => {
@@ -151,9 +149,7 @@ impl<'a> Explainer<'a> {
             (PodKnowledge::Active, _) => format!("{source} lists it, not finished"),
             (PodKnowledge::Terminated, _) => format!("{source} lists it as finished"),
             (PodKnowledge::Deleted, _) => format!("{source} does not list it"),
-            (PodKnowledge::Absent | PodKnowledge::Assumed | PodKnowledge::Unknown, _) => {
-                self.pod_text(facts.state)
-            }
+            (PodKnowledge::Absent | PodKnowledge::Assumed | PodKnowledge::Unknown, _) => text,
         };
         let since = |words: &str, at: Option<jiff::Timestamp>| {
             at.map_or_else(String::new, |at| {

@@ -2,7 +2,7 @@
 
 use super::super::{PodKnowledge, Subject};
 use super::Explainer;
-use crate::model::{KeepReason, Pods, RemoveReason};
+use crate::model::{KeepReason, RemoveReason};
 
 impl Explainer<'_> {
     /// Names the pod source in a sentence.
@@ -14,32 +14,27 @@ impl Explainer<'_> {
         }
     }
 
-    /// Says what is known of a pod in this state, and from where.
-    pub(super) fn pod_text(&self, state: PodKnowledge) -> String {
+    /// Says what is known of an object's pod, and from where.
+    pub(super) fn pod_text(&self, subject: &Subject) -> String {
         let source = self.source_words();
-        match (state, &self.facts.snapshot.pods) {
-            (PodKnowledge::Active, _) => format!("{source} lists the pod and it may run again"),
-            (PodKnowledge::Terminated, _) => {
+        match subject.pod_state {
+            PodKnowledge::Active => format!("{source} lists the pod and it may run again"),
+            PodKnowledge::Terminated => {
                 format!("{source} says that the pod finished, and nothing of it runs here")
             }
-            (PodKnowledge::Assumed, _) => format!(
+            PodKnowledge::Assumed => format!(
                 "no source answers for the pod ({source}), but it counts as finished under \
                  assume_finished_after"
             ),
-            (PodKnowledge::Deleted, _) => format!("a complete list of {source} does not have it"),
-            (PodKnowledge::Absent, _) => format!(
+            PodKnowledge::Deleted => format!("a complete list of {source} does not have it"),
+            PodKnowledge::Absent => format!(
                 "the list of {source} has lacked it for a short time only: it counts as deleted after \
                  pods.settle"
             ),
-            (PodKnowledge::Unknown, Pods::Unknown(why)) => {
-                format!("nothing is known of the pod ({source}): {why}")
+            PodKnowledge::Unknown => {
+                let doubt = self.facts.doubt_words(subject);
+                format!("nothing is known of the pod ({source}): {doubt}")
             }
-            (PodKnowledge::Unknown, Pods::Known(_)) => format!(
-                "nothing is known of the pod: it is not the kubelet's, or the list of {source} is \
-                 incomplete (it lacks a pod that lives here, holds no pod of the same source, was read \
-                 right after the machine's start, has static pods by their mirrors alone, or is older than \
-                 something of the pod)"
-            ),
         }
     }
 }

@@ -126,6 +126,11 @@ async fn a_drained_node_without_any_container_is_cleaned_at_once() {
     let pass = rig.gc("").await;
     // The newest sandboxes stay, because the file shows no other pod of their kind.
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let why = pass["errors"][0].as_str().unwrap();
+    assert!(
+        why.contains("the pod list holds no other pod of the same source; another source"),
+        "{why}"
+    );
     // No row names a pod, so no pod is known to be deleted.
     assert_eq!(pass["targets"]["sandboxes"]["removed"], 5, "{pass:#}");
 }

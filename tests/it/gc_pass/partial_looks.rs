@@ -40,6 +40,27 @@ fn changes() -> Value {
     })
 }
 
+#[tokio::test]
+async fn a_pass_says_that_incomplete_lists_keep_the_records_of_deleted_pods() {
+    let dead = |number| {
+        let pod = PodSpec::new(&format!("gone-{number}"));
+        pod.exited("app", 0, hours(9)).deleted()
+    };
+    let living = PodSpec::new("web").running("app", 0);
+    let node = NodeBuilder::new().pod(living).pods(PODS, dead).build();
+    let rig = Rig::with(node, Options::not_containerd(), changes()).await;
+    rig.write_log_directories();
+    rig.sim.set_send_limit(4_000);
+    let pass = gc(&rig, "target=containers").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let errors = pass["errors"].to_string();
+    assert!(
+        errors.contains("the runtime's lists are incomplete, and may lack the record of the pod"),
+        "{errors}"
+    );
+    assert!(!errors.contains("of the same source"), "{errors}");
+}
+
 /// Lets a look read only some pods.
 fn slow_down(rig: &Rig) {
     let slow = Fault::slow(Duration::from_millis(900));

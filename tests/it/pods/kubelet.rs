@@ -165,7 +165,10 @@ async fn an_empty_list_is_no_proof_of_deletion() {
     let id = rig.sim.container_id("default/old-0/app#0").unwrap();
     let why = rig.get(&format!("/api/v1/explain/{id}")).await.json();
     let why = why["pod_explanation"].as_str().unwrap().to_owned();
-    assert!(why.contains("holds no pod of the same source"), "{why}");
+    assert!(
+        why.contains("holds no other pod of the same source"),
+        "{why}"
+    );
 }
 
 #[tokio::test]

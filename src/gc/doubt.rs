@@ -1,0 +1,67 @@
+//! Says why the pod source's list proves nothing about a pod, and what helps.
+
+use super::PodDoubt;
+use super::facts::span;
+use super::knowledge::{AFTER_REBOOT, Knowledge, SourceState};
+
+impl PodDoubt {
+    /// Describes it, as the end of a sentence.
+    pub fn words(self, knowledge: &Knowledge<'_>) -> String {
+        let words = match self {
+            Self::Source => return knowledge.source_doubt().unwrap_or_default(),
+            Self::Rebooted => {
+                return format!(
+                    "the machine started {} ago and no pod is up yet; a pod that the pod list lacks counts as \
+                     deleted when a sandbox is ready, or {} after the start",
+                    span(knowledge.index().snapshot.uptime),
+                    span(AFTER_REBOOT),
+                );
+            }
+            Self::UnseenPods => {
+                "the runtime's lists are incomplete, so a pod that the pod list lacks may live here"
+            }
+            Self::UnseenRecords => {
+                "the runtime's lists are incomplete, and may lack the record of the pod that would decide"
+            }
+            Self::MayRun => "one of its containers is in state unknown and may run",
+            Self::Origin => {
+                "no sandbox that was seen names the pod's one source (kubernetes.io/config.source)"
+            }
+            Self::NoOtherPod => "the pod list holds no other pod of the same source",
+            Self::MirrorsOnly => {
+                "it is a static pod, and the API server's list does not show that one is gone"
+            }
+            Self::OlderList => "the pod list is older than the pod's last container or exit",
+        };
+        words.to_owned()
+    }
+
+    /// Returns what the person on call can do, for a source in this state.
+    pub fn remedy(self, source: SourceState) -> &'static str {
+        match self {
+            Self::Source => source_remedy(source),
+            Self::UnseenPods | Self::UnseenRecords => {
+                "ask for another pass when the runtime answers whole lists"
+            }
+            Self::MayRun => "find out what became of that container",
+            Self::Origin | Self::NoOtherPod | Self::MirrorsOnly => {
+                "another source may know more (docs/pods.md)"
+            }
+            Self::Rebooted => "ask for another pass then",
+            Self::OlderList => "ask for another pass when the list was written again",
+        }
+    }
+}
+
+fn source_remedy(state: SourceState) -> &'static str {
+    match state {
+        SourceState::None => {
+            "name a source (pods.source, docs/pods.md), or pass assume_finished_after to POST /gc"
+        }
+        SourceState::Settling => "ask for another pass when it has",
+        SourceState::Failed => "repair it, or pass assume_finished_after to POST /gc",
+        SourceState::Incomplete | SourceState::Known => {
+            "find out why the source does not list that pod"
+        }
+    }
+}
