@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::system::pulse::{Pulse, Pulses};
@@ -29,7 +30,7 @@ impl Loops {
         name: &'static str,
         work: impl Future<Output = ()> + Send + 'static,
     ) {
-        let carried = self.carried(name, work);
+        let carried = self.carried(name, Box::pin(work));
         self.tasks.spawn(carried);
     }
 
@@ -39,13 +40,14 @@ impl Loops {
         name: &'static str,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
-        tokio::spawn(self.carried(name, work))
+        tokio::spawn(self.carried(name, Box::pin(work)))
     }
 
+    /// Takes a boxed loop, so that this and the task are compiled once.
     fn carried(
         &mut self,
         name: &'static str,
-        work: impl Future<Output = ()> + Send + 'static,
+        work: BoxFuture<'static, ()>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let pulse = self.pulses.start(name);
         self.owned.push(Arc::clone(&pulse));

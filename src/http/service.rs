@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
@@ -162,11 +162,18 @@ async fn bounded<T: Send + 'static>(
     bound: &Arc<Semaphore>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
+    let (to, result) = oneshot::channel();
+    carry(bound, Box::new(move || drop(to.send(work())))).await?;
+    result.await.map_err(|error| error.to_string())
+}
+
+/// Compiled once, not for each kind of work.
+async fn carry(bound: &Arc<Semaphore>, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
     let permit = Arc::clone(bound).acquire_owned().await;
     let permit = permit.map_err(|error| error.to_string())?;
     let work = move || {
         let _until_done = permit;
-        work()
+        work();
     };
     let done = spawn_blocking(work).await;
     done.map_err(|error| error.to_string())
@@ -179,7 +186,7 @@ mod tests {
     #[tokio::test]
     async fn work_keeps_its_place_when_its_client_hangs_up() {
         let bound = Arc::new(Semaphore::new(2));
-        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (begun, has_begun) = oneshot::channel();
         let (end, may_end) = std::sync::mpsc::channel::<()>();
         let asking = tokio::spawn({
             let bound = Arc::clone(&bound);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
@@ -64,6 +64,18 @@ impl BlockingPool {
         at_most: Duration,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NoAnswer> {
+        let (to, result) = oneshot::channel();
+        self.carry(at_most, Box::new(move || drop(to.send(work()))))
+            .await?;
+        result.await.map_err(|_panicked| NoAnswer::Failed)
+    }
+
+    /// Compiled once, not for each kind of work.
+    async fn carry(
+        &self,
+        at_most: Duration,
+        work: Box<dyn FnOnce() + Send>,
+    ) -> Result<(), NoAnswer> {
         if self.hanging() >= self.calls_max {
             return Err(NoAnswer::Hangs);
         }
@@ -73,9 +85,8 @@ impl BlockingPool {
         let permit = Arc::clone(&self.permits).acquire_owned();
         let permit = timeout_at(until, permit).await.map_err(late)?;
         let call = spawn_blocking(move || {
-            let result = work();
+            work();
             drop(permit);
-            result
         });
         let arrived = timeout_at(until, call).await.map_err(late)?;
         arrived.map_err(|_panicked| NoAnswer::Failed)
