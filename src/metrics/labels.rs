@@ -31,9 +31,7 @@ labels! {
 }
 
 /// A part of the HTTP interface, as a label.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum HttpEndpoint {
     /// `/metrics`.
@@ -68,9 +66,7 @@ impl HttpEndpoint {
 }
 
 /// The class of an HTTP status, as a label.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub(super) enum StatusClass {
     #[strum(serialize = "2xx")]
@@ -93,9 +89,7 @@ impl StatusClass {
 }
 
 /// A list of the runtime that a pass shortens, as a label.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub(super) enum ListName {
     Containers,
@@ -103,9 +97,7 @@ pub(super) enum ListName {
 }
 
 /// When a figure around a pass was read, as a label.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub(super) enum PassMoment {
     Before,
@@ -125,7 +117,7 @@ impl Label for Outcome {
 }
 
 /// A target with a possible reason of a removal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Removed(pub(super) Target, pub(super) RemoveReason);
 
 impl LabelSet for Removed {

@@ -1,6 +1,5 @@
 //! Families whose labels are closed sets, so that a page has a bounded number of series.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +13,7 @@ use super::optional_gauge::OptionalGauge;
 
 /// An enum that is a label.
 pub(super) trait Label:
-    Copy + Ord + fmt::Debug + Send + Sync + Into<&'static str> + VariantArray + 'static
+    Copy + Eq + fmt::Debug + Send + Sync + Into<&'static str> + VariantArray + 'static
 {
     /// The label's name.
     const NAME: &'static str;
@@ -23,7 +22,7 @@ pub(super) trait Label:
 }
 
 /// A set of labels: one label, or a tuple of them.
-pub(super) trait LabelSet: Copy + Ord + fmt::Debug + Send + Sync + 'static {
+pub(super) trait LabelSet: Copy + Eq + fmt::Debug + Send + Sync + 'static {
     /// Returns every combination.
     fn combinations() -> Vec<Self>;
     /// Returns names and values.
@@ -72,10 +71,11 @@ impl<A: Label, B: Label, C: Label> LabelSet for (A, B, C) {
 /// events that never happen. Some are shown from the start, because `increase()` misses the event that
 /// creates a series. The order on the page is fixed. (The library's `Family` is an empty hash map at first.)
 #[derive(Debug)]
-pub(super) struct Table<L, M>(Arc<BTreeMap<L, TableEntry<M>>>);
+pub(super) struct Table<L, M>(Arc<[TableEntry<L, M>]>);
 
 #[derive(Debug)]
-struct TableEntry<M> {
+struct TableEntry<L, M> {
+    labels: L,
     shown: AtomicBool,
     metric: M,
 }
@@ -89,27 +89,25 @@ impl<L: LabelSet, M> Table<L, M> {
     /// Makes every series with `make`; those that `from_start` selects show 0 from the start.
     pub(super) fn showing(from_start: impl Fn(L) -> bool, make: impl Fn() -> M) -> Self {
         let entry = |labels| TableEntry {
+            labels,
             shown: AtomicBool::new(from_start(labels)),
             metric: make(),
         };
-        let all = L::combinations().into_iter();
-        Self(Arc::new(
-            all.map(|labels| (labels, entry(labels))).collect(),
-        ))
+        Self(L::combinations().into_iter().map(entry).collect())
     }
 
     /// Returns the series with these labels, and shows it from now on; `Some` for all values of
     /// [`Label::VALUES`].
     pub(super) fn get(&self, labels: L) -> Option<&M> {
-        let entry = self.0.get(&labels)?;
+        let entry = self.0.iter().find(|entry| entry.labels == labels)?;
         entry.shown.store(true, Ordering::Relaxed);
         Some(&entry.metric)
     }
 
     fn shown(&self) -> impl Iterator<Item = (L, &M)> {
-        let shown = |entry: &TableEntry<M>| entry.shown.load(Ordering::Relaxed);
-        let entries = self.0.iter().filter(move |(_, entry)| shown(entry));
-        entries.map(|(labels, entry)| (*labels, &entry.metric))
+        let entries = self.0.iter();
+        let shown = entries.filter(|entry| entry.shown.load(Ordering::Relaxed));
+        shown.map(|entry| (entry.labels, &entry.metric))
     }
 }
 
