@@ -160,7 +160,12 @@ fn compressed(written: &Written<'_>) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// If it is none, of a later version, larger than allowed, or says something impossible.
-pub fn decode(file: impl Read) -> Result<SnapshotFile, Error> {
+pub fn decode(mut file: impl Read) -> Result<SnapshotFile, Error> {
+    decode_from(&mut file)
+}
+
+/// Compiled once, not for each kind of file.
+fn decode_from(file: &mut dyn Read) -> Result<SnapshotFile, Error> {
     let file = Limited::new(file, FILE_MAX_BYTES, "the file");
     let mut decoder = zstd::Decoder::new(file).map_err(Error::Bytes)?;
     decoder
