@@ -203,7 +203,7 @@ impl Asker {
                 .resolve("localhost", address)
                 .no_proxy();
             let builder = match shown {
-                _ if !is_secure => builder,
+                _ if !is_secure => builder.tls_certs_only([]),
                 Shown::Certificate(name) => files.trusting(builder, Some((&files.ca, name))),
                 Shown::ForeignCertificate => files.trusting(builder, Some((&foreign, ACTOR))),
                 Shown::Nothing | Shown::Token(_) | Shown::Password(_) => {
