@@ -380,6 +380,7 @@ pub(super) fn subject(snapshot: &Snapshot, image: &Image) -> (Subject, Expected)
         created_at: age.first_seen,
         age_seconds: last_used_for.as_secs().max(0),
         image: Some(Box::new(ImageUse {
+            first_seen_at: age.first_seen,
             last_used_at: age.last_used,
             size_bytes: image.size_bytes,
         })),
