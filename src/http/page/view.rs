@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, Method, header};
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::super::events::Moved;
 use super::super::quarantine::QuarantinedSandbox;
@@ -18,6 +17,7 @@ use crate::doctor::Report;
 use crate::evidence::{cri_log, unpack};
 use crate::fleet::Standing;
 use crate::gc::Plan;
+use crate::gc::explain::ExplainAnswer;
 use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::health::{HealthFacts, HealthFinding, HealthReport};
 use crate::model::{Brake, Evidence, FailureClass, Pass, Pods, Target, Targets};
@@ -73,7 +73,7 @@ pub(super) struct NodeView {
     pub(super) plan: PageResult<Arc<Plan>>,
     /// The plan of the pass that must be confirmed.
     pub(super) asked_plan: Option<PageResult<Arc<Plan>>>,
-    pub(super) explanation: Option<PageResult<Value>>,
+    pub(super) explanation: Option<PageResult<ExplainAnswer>>,
 }
 
 /// All that the page shows.
