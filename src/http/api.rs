@@ -106,5 +106,5 @@ pub(super) async fn cancel(
 
 fn unknown_pass(id: &str) -> Problem {
     let error = format!("no pass \"{id}\" is remembered");
-    Problem::new(StatusCode::NOT_FOUND, error)
+    Problem::not_found(error)
 }

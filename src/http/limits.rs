@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -186,7 +186,7 @@ impl RequestLimits {
         let room = Arc::clone(&self.bodies).try_acquire_many_owned(bytes).ok();
         room.ok_or_else(|| {
             let error = "too many long bodies are being read; try again later";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, error)
+            Problem::unavailable(error)
         })
     }
 }
