@@ -210,9 +210,7 @@ fn status(service: &Service, observed: Observed, look_error: Option<String>) -> 
     let latest = service.observer.latest();
     let config = service.config();
     let passes = service.worker.passes();
-    let waiting = passes
-        .iter()
-        .filter(|pass| pass.started_at.is_none() && !pass.is_done());
+    let waiting = passes.iter().filter(|pass| pass.waits());
     let waiting = waiting.map(|pass| pass.id.clone()).collect();
     let assume_finished_after = config.policy.assume_finished_after;
     StatusAnswer {

@@ -170,8 +170,7 @@ impl View {
 
     /// Returns the waiting passes.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Pass> {
-        let waits = |pass: &&Pass| pass.started_at.is_none() && !pass.is_done();
-        self.passes.iter().filter(waits)
+        self.passes.iter().filter(|pass| pass.waits())
     }
 
     /// Returns the passes that ended, newest first.
