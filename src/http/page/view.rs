@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::super::events::Moved;
 use super::super::quarantine::QuarantinedSandbox;
-use super::super::{Problem, Service, clock, doctor, evidence, explain};
+use super::super::{Problem, Service, api, clock, doctor, evidence, explain};
 use super::asked::Asked;
 use crate::access::{Asking, Decision, Peer, Scope};
 use crate::config::Config;
@@ -123,7 +123,14 @@ impl View {
             Ok(Ok(look)) => (Some(look), true),
             Ok(Err(_)) | Err(_) => (service.observer.latest(), false),
         };
-        let pass = asked_pass(service, &asked).await;
+        let pass = match &asked.pass {
+            Some(id) => Some(
+                api::found(service, id)
+                    .await
+                    .map_err(|problem| problem.error),
+            ),
+            None => None,
+        };
         let lines = lines(service, &asked);
         let evidence = evidence_of_pod(service, &asked).await;
         let shown_evidence = match &asked.evidence {
@@ -235,16 +242,6 @@ fn pods(service: &Service, look: &Look) -> (SourceState, Option<String>) {
         (Err(_), pods @ Pods::Unknown(why)) => (pods.into(), Some(why.to_string())),
         (Err(_), pods @ Pods::Known(_)) => (pods.into(), None),
     }
-}
-
-async fn asked_pass(service: &Service, asked: &Asked) -> Option<PageResult<Pass>> {
-    let id = asked.pass.as_ref()?;
-    if let Some(record) = service.worker.find(id) {
-        return Some(Ok(record.pass()));
-    }
-    let found = service.worker.runner().journal.pass(id).await;
-    let missing = || format!("no pass \"{id}\" is remembered");
-    Some(found.ok().flatten().ok_or_else(missing))
 }
 
 fn lines(service: &Service, asked: &Asked) -> Vec<String> {
