@@ -382,24 +382,12 @@ fn lists(look: &Look) -> BTreeMap<&'static str, ListStatus> {
 
 /// What could not be read or written, and why.
 fn errors(look: &Look) -> BTreeMap<&'static str, String> {
-    let part = |error: Option<&crate::runtime::Error>| error.map(ToString::to_string);
-    let of_logs: Vec<&str> = [&look.logs.unread, &look.logs.unwritable]
-        .into_iter()
-        .flatten()
-        .map(String::as_str)
-        .collect();
-    let parts = [
-        ("runtime", part(look.runtime.as_ref().err())),
-        ("containers", part(look.containers.as_ref().err())),
-        ("sandboxes", part(look.sandboxes.as_ref().err())),
-        ("images", part(look.images.as_ref().err())),
-        ("filesystems", part(look.filesystems.as_ref().err())),
-        ("logs", (!of_logs.is_empty()).then(|| of_logs.join("; "))),
-    ];
-    parts
-        .into_iter()
-        .filter_map(|(name, error)| Some((name, error?)))
-        .collect()
+    let of_lists = look.errors().map(|(part, error)| (part, error.to_string()));
+    let runtime = look.runtime.as_ref().err();
+    let runtime = runtime.map(|error| ("runtime", error.to_string()));
+    let of_logs = [&*look.logs.unread, &*look.logs.unwritable].concat();
+    let logs = (!of_logs.is_empty()).then(|| ("logs", of_logs.join("; ")));
+    of_lists.chain(runtime).chain(logs).collect()
 }
 
 /// What a plan on the look says.
