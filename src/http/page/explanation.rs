@@ -86,9 +86,7 @@ fn rules(rules: &[RuleLine]) -> Markup {
             details {
                 summary { "All " (rules.len()) " rules with what they looked at" }
                 table {
-                    thead { tr {
-                        th scope="col" { "Rule" } th scope="col" { "Said" } th scope="col" { "Looked at" }
-                    } }
+                    (columns(&["Rule", "Said", "Looked at"]))
                     tbody {
                         @for rule in rules {
                             tr {
@@ -110,9 +108,7 @@ fn pod(view: &View, shown: &PodAnswer) -> Markup {
         p.answer { (text(&shown.summary)) }
         p { (text(&shown.explanation)) }
         table {
-            thead { tr {
-                th scope="col" { "Object" } th scope="col" { "Verdict" } th scope="col" { "Why" }
-            } }
+            (columns(&["Object", "Verdict", "Why"]))
             tbody {
                 @for judged in shown.objects.iter().take(ROWS_MAX) {
                     tr {
