@@ -11,7 +11,10 @@ use super::queue::{HeldCrowd, KnownFailure};
 use super::record::PassRecord;
 use super::tally::now;
 use crate::config::BackOff;
-use crate::model::{FailureClass, KeepReason, PastFailure, PodSandboxId, Quarantined, Target};
+use crate::model::{
+    FailureClass, KeepReason, PastFailure, PodSandboxId, Quarantined, Snapshot, Target,
+};
+use crate::snapshot::{Look, NoSnapshot};
 
 /// The most sandboxes in quarantine; above that the one with the earliest next attempt is dropped, and is
 /// simply tried again.
@@ -178,9 +181,17 @@ impl Runner {
         tracing::info!(count, "sandboxes that failed before stay quarantined");
     }
 
+    /// Converts a look for planning, with the sandboxes that are left alone for now.
+    ///
+    /// # Errors
+    /// If a list could not be read.
+    pub fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
+        look.snapshot(self.next_attempts(look.taken_at))
+    }
+
     /// Returns the next attempt of each quarantined sandbox.
-    pub fn next_attempts(&self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
-        self.quarantine().next_attempts(now)
+    pub(super) fn next_attempts(&self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
+        self.quarantine.lock().next_attempts(now)
     }
 
     /// Returns a sandbox's entry.
