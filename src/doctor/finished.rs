@@ -9,7 +9,7 @@ use super::litter::is_plain;
 use super::owners::{Controller, Owners};
 use super::report::many;
 use super::{DoctorFacts, Finding, ROWS_MAX, Severity};
-use crate::model::{PodRef, PodSourceKind, PodUid, Pods, short_size};
+use crate::model::{PodRef, PodSourceKind, PodUid, short_size};
 
 /// Finished pods from which on they are worth a change.
 const PODS_MUCH: u64 = 50;
@@ -26,10 +26,9 @@ struct Left {
 
 /// Counts the finished pods and what they cost on this node.
 pub(super) fn finding(facts: &DoctorFacts, owners: &Owners<'_>) -> Option<Finding> {
-    let Pods::Known(list) = &facts.pods else {
-        return None;
-    };
-    let finished: BTreeSet<&PodUid> = list
+    let finished: BTreeSet<&PodUid> = facts
+        .pods
+        .known()?
         .pods
         .iter()
         .filter(|(_, pod)| pod.finished && !pod.is_static())

@@ -153,10 +153,8 @@ impl<'a> Knowledge<'a> {
             return self.get(uid);
         }
         let snapshot = self.node.snapshot;
-        let listed = match &snapshot.pods {
-            Pods::Known(list) => list.pods.get(uid),
-            Pods::Unknown(_) => None,
-        };
+        let listed = snapshot.pods.known();
+        let listed = listed.and_then(|list| list.pods.get(uid));
         let history = snapshot.pod_history.get(uid);
         let mut pod = PodSigns::new(uid.as_str(), listed, history);
         pod.youngest = Some(youngest);
@@ -354,9 +352,7 @@ impl NodeKnowledge<'_> {
 
     /// Returns what the list shows of a pod; `None` if it proves nothing.
     fn told(&self, pod: &PodSigns<'_>) -> Option<PodKnowledge> {
-        let Pods::Known(list) = &self.snapshot.pods else {
-            return None;
-        };
+        let list = self.snapshot.pods.known()?;
         match pod.listed {
             // The kubelet runs a finished static pod again at its next start.
             Some(listed) if listed.is_static() || self.is_static(pod) => Some(PodKnowledge::Active),

@@ -83,6 +83,14 @@ pub enum Pods {
 }
 
 impl Pods {
+    /// Returns the list, if there is one.
+    pub fn known(&self) -> Option<&PodList> {
+        match self {
+            Self::Known(list) => Some(list),
+            Self::Unknown(_) => None,
+        }
+    }
+
     /// Says whether they were read from the API server's watch cache.
     pub fn is_cached(&self) -> bool {
         matches!(self, Self::Known(list) if list.read_from == ReadFrom::Cache)
