@@ -345,7 +345,10 @@ impl<'a> PassRun<'a> {
         {
             let listed: BTreeSet<&PodSandboxId> =
                 sandboxes.rows.iter().map(|row| &row.id).collect();
-            self.runner.quarantine().retain(|id| listed.contains(id));
+            self.runner
+                .quarantine
+                .lock()
+                .retain(|id| listed.contains(id));
         }
         Ok(look)
     }

@@ -25,7 +25,7 @@ pub(super) async fn get(
 pub(super) fn answer(service: &Service, look: &Look, id: &str) -> Result<ExplainAnswer, Problem> {
     let policy = &service.config().policy;
     let (next_attempts, quarantine) = {
-        let mut quarantine = service.lock_quarantine();
+        let mut quarantine = service.quarantine.lock();
         (quarantine.next_attempts(look.taken_at), quarantine.clone())
     };
     let snapshot = look.snapshot(next_attempts)?;

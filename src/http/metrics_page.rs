@@ -90,7 +90,7 @@ async fn render(
 impl Service {
     fn node_part(&self, look: &Arc<Look>) -> Result<Arc<NodePart>, std::fmt::Error> {
         let config = self.config();
-        let next_attempts = self.lock_quarantine().next_attempts(look.taken_at);
+        let next_attempts = self.quarantine.lock().next_attempts(look.taken_at);
         let of = (OfLook::new(look), Arc::clone(&config), next_attempts);
         self.fixed.node_parts.get(of, || {
             let (policy, snapshot) = (&config.policy, self.snapshot(look).ok());

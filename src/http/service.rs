@@ -100,7 +100,7 @@ impl Service {
             let snapshot = self.snapshot(look)?;
             let mut plan = gc::plan(&snapshot, policy, targets);
             plan.add_details(&snapshot, policy);
-            let quarantine = self.lock_quarantine();
+            let quarantine = self.quarantine.lock();
             plan.add_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());
             Ok(plan)
         })
@@ -108,7 +108,7 @@ impl Service {
 
     /// Converts a look into a planning snapshot.
     pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
-        look.snapshot(self.lock_quarantine().next_attempts(look.taken_at))
+        look.snapshot(self.quarantine.lock().next_attempts(look.taken_at))
     }
 
     /// Returns the configuration in force.

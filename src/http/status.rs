@@ -236,7 +236,7 @@ fn status(service: &Service, observed: Observed, look_error: Option<String>) -> 
 
 fn config_status(service: &Service) -> ConfigStatus {
     let config = service.config();
-    let last = service.last_reload().clone();
+    let last = service.last_reload.lock().clone();
     ConfigStatus {
         hash: config.hash(),
         loaded_at: last.loaded_at,

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use parking_lot::MutexGuard;
 
 use super::Runner;
 use super::queue::{HeldCrowd, KnownFailure};
@@ -177,7 +176,7 @@ impl Runner {
             return;
         }
         let count = failures.len();
-        self.quarantine().restore(failures, back_off, now);
+        self.quarantine.lock().restore(failures, back_off, now);
         tracing::info!(count, "sandboxes that failed before stay quarantined");
     }
 
@@ -197,16 +196,16 @@ impl Runner {
     /// Returns a sandbox's entry.
     pub fn quarantined(&self, id: &str) -> Option<Quarantined> {
         let id = PodSandboxId::new(id)?;
-        self.quarantine().get(&id).cloned()
+        self.quarantine.lock().get(&id).cloned()
     }
 
     pub(super) fn failed_before(&self, id: &PodSandboxId) -> bool {
-        self.quarantine().get(id).is_some()
+        self.quarantine.lock().get(id).is_some()
     }
 
     /// Returns every sandbox that failed before, by id.
     pub(super) fn known_failures(&self) -> BTreeMap<String, KnownFailure> {
-        let quarantine = self.quarantine();
+        let quarantine = self.quarantine.lock();
         let known = quarantine.all().into_iter().map(|(id, known)| {
             let (class, failures) = (known.class, known.failures);
             (id.to_string(), KnownFailure { class, failures })
@@ -222,7 +221,7 @@ impl Runner {
             .collect();
         let now = now(self);
         let until = {
-            let mut quarantine = self.quarantine();
+            let mut quarantine = self.quarantine.lock();
             let tried = PodSandboxId::new(held.tried.as_str());
             let until = tried.and_then(|id| Some(quarantine.get(&id)?.next_try));
             let until = until.unwrap_or(now);
@@ -243,10 +242,6 @@ impl Runner {
             "{target}: {count} more that failed before ({class}) stay until {until}: {tried} was tried \
              for them and failed"
         ));
-    }
-
-    pub(super) fn quarantine(&self) -> MutexGuard<'_, Quarantine> {
-        self.quarantine.lock()
     }
 }
 
