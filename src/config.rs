@@ -15,7 +15,6 @@ mod value;
 mod yaml_bounds;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -151,18 +150,13 @@ impl Overrides {
 }
 
 /// A problem with a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {text}")]
 pub struct ConfigProblem {
     /// The key's full path, or the variable's name.
     pub key: String,
     /// The problem and the remedy; continues the sentence after the key.
     pub text: String,
-}
-
-impl fmt::Display for ConfigProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.key, self.text)
-    }
 }
 
 /// Why the configuration could not be read.

@@ -89,12 +89,12 @@ impl Standing {
 }
 
 /// The state of the brakes. Cloning shares; without a configuration nothing holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Fleet {
     inner: Arc<FleetInner>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct FleetInner {
     switch: Mutex<Switch>,
     storm: Mutex<Storm>,
@@ -114,23 +114,6 @@ struct Slot {
     held: Option<u32>,
     /// Why no slot could be taken.
     error: Option<String>,
-}
-
-impl Default for Fleet {
-    fn default() -> Self {
-        Self {
-            inner: Arc::new(FleetInner {
-                switch: Mutex::default(),
-                storm: Mutex::default(),
-                stormed: Notify::new(),
-                slot: Mutex::default(),
-                wish: watch::Sender::default(),
-                wishes: AtomicU64::new(0),
-                publishing: Mutex::default(),
-                standing: watch::Sender::default(),
-            }),
-        }
-    }
 }
 
 impl Fleet {

@@ -42,8 +42,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::ser::SerializeStruct;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::model::{
     ContainerId, ContainerState, KeepReason, PodRef, PodUid, Quarantined, RemoveReason,
@@ -121,7 +120,8 @@ impl PodKnowledge {
 }
 
 /// One object as plans show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Subject {
     /// Its kind.
     pub target: Target,
@@ -129,7 +129,7 @@ pub struct Subject {
     pub id: Text,
     /// A container's name; a sandbox's pod name; an image's first tag; a log's file name.
     pub name: Text,
-    /// Its pod; `None` if another tool made it.
+    /// Its pod; `null` if another tool made it.
     pub pod: Option<Arc<PodRef>>,
     /// What is known of the pod; the basis of the verdict.
     pub pod_state: PodKnowledge,
@@ -141,15 +141,20 @@ pub struct Subject {
     /// created`, its creation; an image's last use; otherwise the creation.
     pub age_seconds: i64,
     /// What images have more. Boxed: there are a thousand other objects for each.
+    #[serde(flatten)]
     pub image: Option<Box<ImageUse>>,
 }
 
 /// What is known of an image's use and size.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImageUse {
-    /// When it was last used; `None` for one that never was.
+    /// When crisweep first saw it; images alone.
+    pub first_seen_at: Timestamp,
+    /// When an image was last used; one that never was has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_used_at: Option<Timestamp>,
-    /// Its size as the runtime lists it, shared layers counted in full.
+    /// An image's size as the runtime lists it, shared layers counted in full.
     pub size_bytes: u64,
 }
 
@@ -162,30 +167,6 @@ impl Subject {
     /// Returns an image's size.
     pub fn size_bytes(&self) -> Option<u64> {
         Some(self.image.as_ref()?.size_bytes)
-    }
-}
-
-impl Serialize for Subject {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut fields = to.serialize_struct("Subject", 11)?;
-        fields.serialize_field("target", &self.target)?;
-        fields.serialize_field("id", &self.id)?;
-        fields.serialize_field("name", &self.name)?;
-        fields.serialize_field("pod", &self.pod)?;
-        fields.serialize_field("pod_state", &self.pod_state)?;
-        fields.serialize_field("attempt", &self.attempt)?;
-        fields.serialize_field("created_at", &self.created_at)?;
-        if self.image.is_some() {
-            fields.serialize_field("first_seen_at", &self.created_at)?;
-        }
-        fields.serialize_field("age_seconds", &self.age_seconds)?;
-        if let Some(last_used_at) = self.last_used_at() {
-            fields.serialize_field("last_used_at", &last_used_at)?;
-        }
-        if let Some(size_bytes) = self.size_bytes() {
-            fields.serialize_field("size_bytes", &size_bytes)?;
-        }
-        fields.end()
     }
 }
 

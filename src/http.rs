@@ -83,19 +83,31 @@ impl Problem {
     pub(crate) fn bad(error: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error)
     }
+
+    fn not_found(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, error)
+    }
+
+    fn unavailable(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error)
+    }
+
+    fn internal(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error)
+    }
 }
 
 /// No plan is possible on a look.
 impl From<NoSnapshot> for Problem {
     fn from(error: NoSnapshot) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+        Self::unavailable(error.to_string())
     }
 }
 
 /// The database does not answer.
 impl From<state::Error> for Problem {
     fn from(error: state::Error) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+        Self::unavailable(error.to_string())
     }
 }
 
@@ -201,10 +213,7 @@ async fn wrong_method(request: Request) -> Problem {
 }
 
 async fn no_such_path(request: Request) -> Problem {
-    Problem::new(
-        StatusCode::NOT_FOUND,
-        format!("{NO_SUCH_PATH}: {}", request.uri().path()),
-    )
+    Problem::not_found(format!("{NO_SUCH_PATH}: {}", request.uri().path()))
 }
 
 async fn count(State(service): State<Service>, request: Request, next: Next) -> Response {
@@ -240,7 +249,7 @@ pub const HANGS: &str = "no look at the node has ended for minutes, although eac
 
 fn health(hangs: bool) -> Result<Response, Problem> {
     if hangs {
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, HANGS));
+        return Err(Problem::unavailable(HANGS));
     }
     Ok("crisweep is healthy\n".into_response())
 }
@@ -266,7 +275,7 @@ async fn ready(State(service): State<Service>) -> Result<Response, Problem> {
             (Ok(_), Ok(_), Ok(_)) => return Ok("crisweep is ready\n".into_response()),
         },
     };
-    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why))
+    Err(Problem::unavailable(why))
 }
 
 async fn reload(

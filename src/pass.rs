@@ -345,7 +345,10 @@ impl<'a> PassRun<'a> {
         {
             let listed: BTreeSet<&PodSandboxId> =
                 sandboxes.rows.iter().map(|row| &row.id).collect();
-            self.runner.quarantine().retain(|id| listed.contains(id));
+            self.runner
+                .quarantine
+                .lock()
+                .retain(|id| listed.contains(id));
         }
         Ok(look)
     }
@@ -366,10 +369,8 @@ impl<'a> PassRun<'a> {
         targets: &BTreeSet<Target>,
         policy: &Policy,
     ) -> Result<Plan, EarlyEnd> {
-        let quarantine = self.runner.next_attempts(look.taken_at);
-        let mut snapshot = look
-            .snapshot(quarantine)
-            .map_err(|error| EarlyEnd::NoLook(error.to_string()))?;
+        let snapshot = self.runner.snapshot(look);
+        let mut snapshot = snapshot.map_err(|error| EarlyEnd::NoLook(error.to_string()))?;
         self.pass_over_what_stayed(&mut snapshot);
         let mut plan = match &self.plan {
             Some(saved) => gc::plan_within(&snapshot, policy, targets, &saved.objects),

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -153,17 +153,17 @@ impl Observer {
     /// Adds the image ages of earlier runs, and saves ages to `journal` from now on. Until then images look younger
     /// than they are.
     pub fn remember(&self, ages: ImageAges, journal: Journal) {
-        self.inner.ages().remember(ages, journal);
+        self.inner.ages.lock().remember(ages, journal);
     }
 
     /// Saves unsaved image ages; call it at the end.
     pub fn save_ages(&self) {
-        self.inner.ages().save();
+        self.inner.ages.lock().save();
     }
 
     /// Forgets the age of a removed image: one that comes back is new.
     pub fn forget_image(&self, key: &str) {
-        self.inner.ages().forget(key);
+        self.inner.ages.lock().forget(key);
     }
 
     /// Measures the image file system, without a whole look.
@@ -174,7 +174,7 @@ impl Observer {
 
     /// Returns the latest look, whatever its age.
     pub fn latest(&self) -> Option<Arc<Look>> {
-        self.flight().latest.clone()
+        self.inner.flight.lock().latest.clone()
     }
 
     /// Returns a receiver that sees every later look: when it began.
@@ -188,7 +188,7 @@ impl Observer {
     /// [`Vanished`]. Errors of the runtime are in the look.
     pub async fn shared(&self, max_age: Duration) -> Result<Arc<Look>, Vanished> {
         let receiver = {
-            let mut flight = self.flight();
+            let mut flight = self.inner.flight.lock();
             let young = |look: &&Arc<Look>| look.started.elapsed() <= look.duration + max_age;
             if let Some(look) = flight
                 .latest
@@ -234,7 +234,7 @@ impl Observer {
         }
         loop {
             let look = {
-                let mut flight = self.flight();
+                let mut flight = self.inner.flight.lock();
                 match &flight.under_way {
                     // Another caller was faster, but its look also began after this call.
                     Some(look) => look.clone(),
@@ -250,7 +250,7 @@ impl Observer {
     }
 
     fn under_way(&self) -> Option<UnderWay> {
-        self.flight().under_way.clone()
+        self.inner.flight.lock().under_way.clone()
     }
 
     /// Returns how much longer the pod source must answer well until its list is believed, and until pods
@@ -292,7 +292,7 @@ impl Observer {
             };
             let look = Arc::new(look);
             {
-                let mut flight = inner.flight();
+                let mut flight = inner.flight.lock();
                 flight.latest = Some(Arc::clone(&look));
                 flight.lookless_since = None;
             }
@@ -305,10 +305,6 @@ impl Observer {
         });
         under_way
     }
-
-    fn flight(&self) -> MutexGuard<'_, Flight> {
-        self.inner.flight()
-    }
 }
 
 impl ObserverInner {
@@ -316,14 +312,6 @@ impl ObserverInner {
     fn log_roots(&self) -> Option<Roots> {
         let config = self.config.borrow();
         config.policy.logs.enabled.then(|| config.log_roots())
-    }
-
-    fn flight(&self) -> MutexGuard<'_, Flight> {
-        self.flight.lock()
-    }
-
-    fn ages(&self) -> MutexGuard<'_, AgeBook> {
-        self.ages.lock()
     }
 }
 

@@ -75,7 +75,7 @@ pub async fn run(site: Site, args: ExplainArgs) -> anyhow::Result<bool> {
 async fn own(site: &Site, id: &str) -> anyhow::Result<Value> {
     let config = &site.config;
     let (runner, look) = looked(site).await?;
-    let snapshot = look.snapshot(runner.next_attempts(look.taken_at))?;
+    let snapshot = runner.snapshot(&look)?;
     let plan = gc::plan(&snapshot, &config.policy, &Targets::all().0);
     let explainer = Explainer::of(&snapshot, &config.policy, &plan, look.pod_origin.source);
     let answer = explainer.answer(id, |id| runner.quarantined(id))?;

@@ -248,18 +248,16 @@ impl ServiceQuery {
             let request = found.request(Method::GET, "/-/healthy");
             let silent = match answer(request, way, by, self.answer_max_bytes).await {
                 Ok((StatusCode::OK, body)) if body.starts_with(b"crisweep") => return Ok(found),
-                Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => {
+                Ok((
+                    status @ (StatusCode::SERVICE_UNAVAILABLE
+                    | StatusCode::UNAUTHORIZED
+                    | StatusCode::FORBIDDEN),
+                    body,
+                )) => {
                     let says_so = body.windows(HANGS.len()).any(|it| it == HANGS.as_bytes());
-                    if says_so {
+                    if says_so && status == StatusCode::SERVICE_UNAVAILABLE {
                         return Err(failure(Silence::Hangs, None, way));
                     }
-                    failed = Some(ServiceFailure {
-                        silence: Silence::Refuses,
-                        words: found.refusal(StatusCode::SERVICE_UNAVAILABLE, &body),
-                    });
-                    continue;
-                }
-                Ok((status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), body)) => {
                     failed = Some(ServiceFailure {
                         silence: Silence::Refuses,
                         words: found.refusal(status, &body),

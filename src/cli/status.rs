@@ -73,7 +73,7 @@ async fn own(site: &Site) -> anyhow::Result<Value> {
     let config = &site.config;
     let (runner, look) = looked(site).await?;
     let endpoint = runner.observer.client().endpoint().display().to_string();
-    let snapshot = look.snapshot(runner.next_attempts(look.taken_at));
+    let snapshot = runner.snapshot(&look);
     let judged = snapshot.ok();
     let judged = judged.map(|snapshot| http::PlanStatus::of(&snapshot, &config.policy));
     let mut status = json!({

@@ -9,7 +9,7 @@ use super::litter::is_plain;
 use super::owners::{Controller, Owners};
 use super::report::many;
 use super::{DoctorFacts, Finding, ROWS_MAX, Severity};
-use crate::model::{PodRef, PodSourceKind, PodUid, Pods, short_size};
+use crate::model::{PodRef, PodSourceKind, PodUid, short_size};
 
 /// Finished pods from which on they are worth a change.
 const PODS_MUCH: u64 = 50;
@@ -26,65 +26,49 @@ struct Left {
 
 /// Counts the finished pods and what they cost on this node.
 pub(super) fn finding(facts: &DoctorFacts, owners: &Owners<'_>) -> Option<Finding> {
-    let Pods::Known(list) = &facts.pods else {
-        return None;
-    };
-    let finished: BTreeSet<&PodUid> = list
+    let finished: BTreeSet<&PodUid> = facts
+        .pods
+        .known()?
         .pods
         .iter()
         .filter(|(_, pod)| pod.finished && !pod.is_static())
         .map(|(uid, _)| uid)
         .collect();
     let (container_bytes, sandbox_bytes) = facts.row_bytes();
+    let mut owner_of: BTreeMap<&PodUid, (String, Controller)> = BTreeMap::new();
     let mut groups: BTreeMap<(String, Controller), Left> = BTreeMap::new();
-    let mut group = |pod: &PodRef, at: Timestamp| -> Option<()> {
-        finished.get(&pod.uid)?;
-        let owner = owners.owner(&pod.uid, &pod.namespace, at);
-        let left = groups
-            .entry((pod.namespace.to_string(), owner))
-            .or_default();
-        left.pods.insert(pod.uid.clone());
-        Some(())
+    let mut count = |pod: &PodRef, at: Timestamp, add: fn(&mut Left), bytes: u64| {
+        let Some(&uid) = finished.get(&pod.uid) else {
+            return;
+        };
+        let owner = owner_of.entry(uid).or_insert_with(|| {
+            let owner = owners.owner(uid, &pod.namespace, at);
+            (pod.namespace.to_string(), owner)
+        });
+        let left = groups.entry(owner.clone()).or_default();
+        left.pods.insert(uid.clone());
+        left.bytes += bytes;
+        add(left);
     };
-    let rows = facts
-        .containers
-        .iter()
-        .filter_map(|row| Some((row.pod.as_deref()?, row.created_at)));
-    let boxes = facts
-        .sandboxes
-        .iter()
-        .filter_map(|row| Some((row.pod.as_deref()?, row.created_at)));
-    for (pod, at) in boxes.chain(rows) {
-        let _counted = group(pod, at);
-    }
-    let owner_of: BTreeMap<PodUid, (String, Controller)> = groups
-        .iter()
-        .flat_map(|(key, left)| left.pods.iter().map(move |uid| (uid.clone(), key.clone())))
-        .collect();
-    let left_of = |groups: &mut BTreeMap<(String, Controller), Left>,
-                   uid: &PodUid,
-                   add: fn(&mut Left),
-                   bytes| {
-        if let Some(left) = owner_of.get(uid).and_then(|key| groups.get_mut(key)) {
-            add(left);
-            left.bytes += bytes;
+    for row in &facts.sandboxes {
+        if let Some(pod) = &row.pod {
+            count(
+                pod,
+                row.created_at,
+                |left| left.sandboxes += 1,
+                sandbox_bytes,
+            );
         }
-    };
-    for row in facts.containers.iter().filter_map(|row| row.pod.as_deref()) {
-        left_of(
-            &mut groups,
-            &row.uid,
-            |left| left.containers += 1,
-            container_bytes,
-        );
     }
-    for row in facts.sandboxes.iter().filter_map(|row| row.pod.as_deref()) {
-        left_of(
-            &mut groups,
-            &row.uid,
-            |left| left.sandboxes += 1,
-            sandbox_bytes,
-        );
+    for row in &facts.containers {
+        if let Some(pod) = &row.pod {
+            count(
+                pod,
+                row.created_at,
+                |left| left.containers += 1,
+                container_bytes,
+            );
+        }
     }
     build(facts, finished.len() as u64, groups)
 }

@@ -8,7 +8,7 @@ use super::kubelet::{self, IgnoredKey};
 use super::report::many;
 use super::{DoctorFacts, Finding, Severity};
 use crate::config::Mode;
-use crate::model::{FilesystemUsage, Images};
+use crate::model::FilesystemUsage;
 
 /// Dead containers from which on the kubelet's missing cap is worth a change.
 const DEAD_MUCH: usize = 200;
@@ -221,7 +221,7 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
 fn eviction(facts: &DoctorFacts) -> Option<Finding> {
     let signal = "imagefs.available";
     let written = facts.kubelet.eviction(signal)?;
-    let evicts_at = evicts_at(written, usage(facts))?;
+    let evicts_at = evicts_at(written, facts.images.filesystem())?;
     let kubelet = facts.kubelet.number(kubelet::IMAGE_HIGH);
     let policy = &facts.config.policy.images;
     let ours = (policy.enabled && facts.config.mode == Mode::Enforce)
@@ -249,13 +249,6 @@ fn eviction(facts: &DoctorFacts) -> Option<Finding> {
             format!("set {} below {evicts_at:.0} in the kubelet's configuration", kubelet::IMAGE_HIGH),
         )
     })
-}
-
-fn usage(facts: &DoctorFacts) -> Option<FilesystemUsage> {
-    match &facts.images {
-        Images::Known(store) => store.filesystem,
-        Images::Unknown(_) => None,
-    }
 }
 
 /// Returns at how many per cent of use a threshold of what is available is crossed.

@@ -9,7 +9,7 @@ use super::{DoctorFacts, Finding, NODE_UNREAD, Severity};
 use crate::config::Mode;
 use crate::gc::Limit;
 use crate::gc::images::used_percent;
-use crate::model::{FailureClass, ImageNames, ImageStore, Images, Pods, PodsUnknown, short_size};
+use crate::model::{FailureClass, ImageNames, ImageStore, Pods, PodsUnknown, short_size};
 
 pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     [
@@ -132,9 +132,7 @@ fn pods(facts: &DoctorFacts) -> Option<Finding> {
 
 /// Unused images while their disk is above the mark.
 fn images(facts: &DoctorFacts) -> Option<Finding> {
-    let Images::Known(store) = &facts.images else {
-        return None;
-    };
+    let store = facts.images.known()?;
     let policy = &facts.config.policy.images;
     let usage = store.filesystem?;
     // As the planner and the kubelet count: in whole per cents.

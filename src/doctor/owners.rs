@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::DoctorFacts;
-use crate::model::{ConfigSource, PodOwner, PodUid, Pods};
+use crate::model::{ConfigSource, PodOwner, PodUid};
 
 /// The label that a Deployment puts on its pods: the end of the `ReplicaSet`'s name.
 const TEMPLATE_HASH: &str = "pod-template-hash";
@@ -96,10 +96,8 @@ impl<'a> Owners<'a> {
         if let Some(controller) = self.controller(uid) {
             return self.further_up(controller, namespace, at);
         }
-        let listed = match &self.facts.pods {
-            Pods::Known(list) => list.pods.get(uid),
-            Pods::Unknown(_) => None,
-        };
+        let listed = self.facts.pods.known();
+        let listed = listed.and_then(|list| list.pods.get(uid));
         let source = self.sources.get(uid).copied();
         let source = source.or(listed.map(|pod| pod.config_source));
         match (source, listed) {
@@ -112,10 +110,8 @@ impl<'a> Owners<'a> {
     }
 
     fn controller(&self, uid: &PodUid) -> Option<&'a PodOwner> {
-        let listed = match &self.facts.pods {
-            Pods::Known(list) => list.owners.get(uid),
-            Pods::Unknown(_) => None,
-        };
+        let listed = self.facts.pods.known();
+        let listed = listed.and_then(|list| list.owners.get(uid));
         let past = self.facts.past.as_ref().ok();
         listed.or_else(|| past?.owners.get(uid.as_str()))
     }

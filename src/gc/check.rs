@@ -13,7 +13,6 @@ mod pods;
 mod quiet;
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use super::{AgeFrom, Expected, Limit, Policy, Removal};
 use crate::model::{
@@ -22,18 +21,13 @@ use crate::model::{
 use node::{CheckedNode, ContainerRow, PlannedRow, RowFacts, SandboxRow};
 
 /// A rule that a plan broke.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{id}: {rule}")]
 pub struct Violation {
     /// The object.
     pub id: String,
     /// The broken rule, as a problem.
     pub rule: &'static str,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.id, self.rule)
-    }
 }
 
 /// Returns every rule that `removals` would break on this node; empty means that they may be carried out.

@@ -9,16 +9,17 @@ mod find;
 mod holders;
 mod inputs;
 mod rules;
-pub(crate) mod shown;
 mod words;
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::facts::{PlanFacts, short};
 use super::{Plan, PodKnowledge, Policy, Subject, Verdict};
-use crate::model::{PodSourceKind, Snapshot, Target};
-pub use answer::{ExplainAnswer, ObjectAnswer, PodAnswer};
+use crate::model::{PodSourceKind, Snapshot, Target, labelled};
+pub use answer::{ExplainAnswer, ObjectAnswer, ObjectVerdict, PodAnswer};
 pub use find::{NotFound, PREFIX_MIN};
 use words::said;
 pub use words::{keep_text, kept_text, remove_text};
@@ -46,7 +47,7 @@ pub struct JudgedObject<'a> {
 }
 
 /// Why an object is kept or removed, rule by rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// The answer in one sentence.
@@ -63,69 +64,94 @@ pub struct Explanation {
     pub would_change: Vec<Change>,
 }
 
+impl Explanation {
+    /// Returns the first holders, and the number of the others.
+    pub fn holders(&self, most: usize) -> (&[Holder], usize) {
+        let shown = self.held_by.get(..most).unwrap_or(&self.held_by);
+        let left_out = self.held_by.len() - shown.len();
+        (shown, left_out + self.more_holders)
+    }
+}
+
+/// A word of ours; a command reads it from the service's answer.
+pub type Wording = Cow<'static, str>;
+
 /// A time, and what happened then.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Since {
     /// The time.
     pub at: Timestamp,
     /// What happened.
-    pub what: &'static str,
+    pub what: Wording,
 }
 
 /// One rule: what it looked at, and what it said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RuleLine {
     /// Its name.
-    pub rule: &'static str,
+    pub rule: Wording,
     /// What it said.
     pub said: RuleResult,
     /// The reason that it gives.
-    pub reason: Option<&'static str>,
+    pub reason: Option<Wording>,
     /// Whether this is the verdict.
     pub decides: bool,
     /// The object's own values, and the bounds with the settings that set them; empty if it was not asked.
     pub inputs: String,
 }
 
-/// What a rule said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Said"))]
-#[serde(rename_all = "kebab-case")]
-pub enum RuleResult {
-    /// Nothing: the next rule was asked.
-    Passes,
-    /// It keeps the object.
-    Keeps,
-    /// It removes the object.
-    Removes,
-    /// An earlier rule had decided.
-    NotReached,
+labelled! {
+    /// What a rule said.
+    #[cfg_attr(test, schemars(rename = "Said"))]
+    pub enum RuleResult {
+        /// Nothing: the next rule was asked.
+        Passes,
+        /// It keeps the object.
+        Keeps,
+        /// It removes the object.
+        Removes,
+        /// An earlier rule had decided.
+        NotReached,
+    }
 }
 
 /// Something that keeps an object here.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Holder {
     /// `container`, `sandbox` or `pod`.
-    pub kind: &'static str,
+    pub kind: Wording,
     /// Its id; a pod's UID.
     pub id: String,
     /// Its name with its pod's.
     pub name: String,
     /// Its own verdict; a pod has none.
-    pub verdict: Option<&'static str>,
+    pub verdict: Option<Wording>,
     /// The reason for its verdict.
-    pub reason: Option<&'static str>,
+    pub reason: Option<Wording>,
     /// The facts behind its verdict, or what is known of the pod.
     pub detail: String,
     /// Its pod: where the chain ends.
     pub pod: Option<PodFacts>,
 }
 
+impl Holder {
+    /// Says what becomes of it: `goes` or `stays`; `None` for a pod.
+    pub fn said(&self) -> Option<&'static str> {
+        self.verdict.as_deref().map(said)
+    }
+
+    /// Returns what is known of its pod, if that is not the holder itself.
+    pub fn pod_words(&self) -> Option<&str> {
+        let pod = self.pod.as_ref().filter(|_| self.kind != "pod");
+        pod.map(|pod| pod.words.as_str())
+    }
+}
+
 /// What is known of a pod, and from where.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PodFacts {
     /// Its UID.
@@ -137,9 +163,9 @@ pub struct PodFacts {
     /// What is believed of it.
     pub state: PodKnowledge,
     /// Which source says so.
-    pub source: &'static str,
+    pub source: Wording,
     /// The source's entry: `running-or-pending` or `finished`; `None` if the source does not list it.
-    pub listed: Option<&'static str>,
+    pub listed: Option<Wording>,
     /// Since when it has a ready sandbox.
     pub ready_since: Option<Timestamp>,
     /// Since when the source does not list it.
@@ -151,7 +177,7 @@ pub struct PodFacts {
 }
 
 /// A change that would lead to the opposite verdict.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Change {
     /// What must happen.
@@ -216,7 +242,7 @@ impl<'a> Explainer<'a> {
             return text;
         };
         // A pod has no verdict.
-        if let (Some(verdict), Some(reason)) = (holder.verdict, holder.reason) {
+        if let (Some(verdict), Some(reason)) = (&holder.verdict, &holder.reason) {
             let verdict = said(verdict);
             text.push_str(&format!(", and {verdict} ({reason}): {}", holder.detail));
         }
@@ -228,8 +254,9 @@ impl<'a> Explainer<'a> {
 }
 
 /// Returns the rule that decided.
-fn decided(rules: &[RuleLine]) -> Option<&'static str> {
-    rules.iter().find(|line| line.decides).map(|line| line.rule)
+fn decided(rules: &[RuleLine]) -> Option<&str> {
+    let line = rules.iter().find(|line| line.decides);
+    line.map(|line| &*line.rule)
 }
 
 fn label(verdict: Verdict) -> (&'static str, &'static str) {

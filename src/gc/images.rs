@@ -328,9 +328,7 @@ fn by_room(image: &Image, wanted: u128, sum: &mut u128) -> Verdict {
 
 /// Names the containers or sandboxes whose images are unknown; `None` if there are none.
 pub fn unknown_users(snapshot: &Snapshot) -> Option<String> {
-    let Images::Known(store) = &snapshot.images else {
-        return None;
-    };
+    let store = snapshot.images.known()?;
     let mut users = Vec::new();
     if snapshot.seen.containers != Coverage::Whole {
         users.push("the list of containers is incomplete".to_owned());
@@ -380,6 +378,7 @@ pub(super) fn subject(snapshot: &Snapshot, image: &Image) -> (Subject, Expected)
         created_at: age.first_seen,
         age_seconds: last_used_for.as_secs().max(0),
         image: Some(Box::new(ImageUse {
+            first_seen_at: age.first_seen,
             last_used_at: age.last_used,
             size_bytes: image.size_bytes,
         })),

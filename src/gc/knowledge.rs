@@ -172,10 +172,8 @@ impl<'a> Knowledge<'a> {
     /// Returns what is known of a pod of which the runtime has nothing.
     fn absent<'u>(&'u self, uid: &'u PodUid, youngest: Timestamp) -> PodSigns<'u> {
         let snapshot = self.node.snapshot;
-        let listed = match &snapshot.pods {
-            Pods::Known(list) => list.pods.get(uid),
-            Pods::Unknown(_) => None,
-        };
+        let listed = snapshot.pods.known();
+        let listed = listed.and_then(|list| list.pods.get(uid));
         let history = snapshot.pod_history.get(uid);
         let mut pod = PodSigns::new(uid.as_str(), listed, history);
         pod.youngest = Some(youngest);
@@ -373,9 +371,7 @@ impl NodeKnowledge<'_> {
 
     /// Returns what the list shows of a pod, or why it proves nothing.
     fn told(&self, pod: &PodSigns<'_>) -> Result<PodKnowledge, PodDoubt> {
-        let Pods::Known(list) = &self.snapshot.pods else {
-            return Err(PodDoubt::Source);
-        };
+        let list = self.snapshot.pods.known().ok_or(PodDoubt::Source)?;
         match pod.listed {
             // The kubelet runs a finished static pod again at its next start.
             Some(listed) if listed.is_static() || self.is_static(pod) => Ok(PodKnowledge::Active),

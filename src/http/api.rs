@@ -11,6 +11,7 @@ use super::browser::{client, see_other};
 use super::guard::By;
 use super::{Problem, Service, json};
 use crate::access::ClientKind;
+use crate::model::Pass;
 use crate::state;
 
 /// `GET /api/v1/plan?target=`: what a pass would do now, with a reason for every object.
@@ -70,13 +71,17 @@ pub(super) async fn pass(
     Id(id): Id,
     NoParameters: NoParameters,
 ) -> Result<Response, Problem> {
-    if let Some(record) = service.worker.find(&id) {
-        return Ok(json(StatusCode::OK, &record.pass()));
+    Ok(json(StatusCode::OK, &found(&service, &id).await?))
+}
+
+pub(super) async fn found(service: &Service, id: &str) -> Result<Pass, Problem> {
+    if let Some(record) = service.worker.find(id) {
+        return Ok(record.pass());
     }
     // Of an earlier time than the history goes back. Without a database no such pass is known.
-    match service.worker.runner().journal.pass(&id).await {
-        Ok(Some(pass)) => Ok(json(StatusCode::OK, &pass)),
-        Ok(None) | Err(state::Error::Closed) => Err(unknown_pass(&id)),
+    match service.worker.runner().journal.pass(id).await {
+        Ok(Some(pass)) => Ok(pass),
+        Ok(None) | Err(state::Error::Closed) => Err(unknown_pass(id)),
         Err(error) => Err(error.into()),
     }
 }
@@ -106,5 +111,5 @@ pub(super) async fn cancel(
 
 fn unknown_pass(id: &str) -> Problem {
     let error = format!("no pass \"{id}\" is remembered");
-    Problem::new(StatusCode::NOT_FOUND, error)
+    Problem::not_found(error)
 }

@@ -84,7 +84,7 @@ fn submit(service: &Service, ask: &Ask, by: Option<Caller>) -> Result<Admitted, 
             StatusCode::CONFLICT,
             format!("{text}; force=true overrides it"),
         )),
-        Some(_) | None => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, text)),
+        Some(_) | None => Err(Problem::unavailable(text)),
     }
 }
 

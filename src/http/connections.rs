@@ -50,21 +50,17 @@ impl Connections {
 
     /// Closes some idle connections, oldest first.
     pub(super) fn make_room(&self) {
-        self.lock().close_oldest(CLOSED_AT_ONCE);
+        self.0.lock().close_oldest(CLOSED_AT_ONCE);
     }
 
     fn idle(&self, close: CancellationToken) -> u64 {
-        let mut idle = self.lock();
+        let mut idle = self.0.lock();
         let since = idle.next;
         idle.next += 1;
         idle.since.insert(since, close);
         let over = idle.since.len().saturating_sub(IDLE_MAX);
         idle.close_oldest(over);
         since
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Idle> {
-        self.0.lock()
     }
 }
 
@@ -122,7 +118,7 @@ impl Connection {
         let mut state = self.state();
         state.held += 1;
         if let Some(since) = state.since.take() {
-            self.0.connections.lock().since.remove(&since);
+            self.0.connections.0.lock().since.remove(&since);
         }
     }
 
@@ -160,7 +156,7 @@ impl Drop for ConnectionInner {
     fn drop(&mut self) {
         let state = self.state.get_mut();
         if let Some(since) = state.since.take() {
-            self.connections.lock().since.remove(&since);
+            self.connections.0.lock().since.remove(&since);
         }
     }
 }
@@ -317,10 +313,10 @@ mod tests {
         assert_eq!(places.free(), 1);
         drop(first);
         assert_eq!(places.free(), 2);
-        assert!(connections.lock().since.is_empty());
+        assert!(connections.0.lock().since.is_empty());
         drop(second);
         assert_eq!(places.free(), 3);
-        assert_eq!(connections.lock().since.len(), 1);
+        assert_eq!(connections.0.lock().since.len(), 1);
     }
 
     #[test]
@@ -333,6 +329,6 @@ mod tests {
         drop(exchange.answer(Body::empty()));
         drop((idle, busy));
         assert_eq!(places.free(), 1);
-        assert!(connections.lock().since.is_empty());
+        assert!(connections.0.lock().since.is_empty());
     }
 }

@@ -154,18 +154,14 @@ impl Moved {
     pub(super) fn of(service: &Service) -> Self {
         let worker = &service.worker;
         let passes = worker.passes();
-        let waits = |pass: &&Pass| pass.started_at.is_none() && !pass.is_done();
+        let ids = |of: fn(&Pass) -> bool| {
+            let those = passes.iter().filter(move |pass| of(pass));
+            those.map(|pass| pass.id.clone())
+        };
         Self {
             running: worker.running().map(|pass| pass.id),
-            waiting: passes
-                .iter()
-                .filter(waits)
-                .map(|it| it.id.clone())
-                .collect(),
-            last_pass: passes
-                .iter()
-                .find(|it| it.is_done())
-                .map(|it| it.id.clone()),
+            waiting: ids(Pass::waits).collect(),
+            last_pass: ids(Pass::is_done).next(),
             config: service.config().hash(),
         }
     }

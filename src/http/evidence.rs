@@ -56,7 +56,7 @@ pub(super) async fn log(
         _ => return Err(Problem::bad("the only parameter is raw, true or false")),
     };
     let (evidence, packed) = found(&service, id).await?;
-    let damaged = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, DAMAGED);
+    let damaged = || Problem::internal(DAMAGED);
     let bytes = unpack(&packed).ok_or_else(damaged)?;
     let bytes = if raw {
         bytes
@@ -80,12 +80,9 @@ pub(super) async fn found(service: &Service, id: String) -> Result<(Evidence, Ve
         EvidenceFound::Several => Err(Problem::bad(format!(
             "\"{id}\" is ambiguous: the ids of several containers begin with it"
         ))),
-        EvidenceFound::None => Err(Problem::new(
-            StatusCode::NOT_FOUND,
-            format!(
-                "no evidence has the number \"{id}\" or is of a container with this id (its first {ID_PREFIX_MIN} \
+        EvidenceFound::None => Err(Problem::not_found(format!(
+            "no evidence has the number \"{id}\" or is of a container with this id (its first {ID_PREFIX_MIN} \
                  characters are enough)"
-            ),
-        )),
+        ))),
     }
 }

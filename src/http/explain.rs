@@ -3,12 +3,11 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::Value;
 
 use super::api::{Id, NoParameters};
 use super::{Problem, Service, json};
 use crate::gc;
-use crate::gc::explain::{Explainer, NotFound};
+use crate::gc::explain::{ExplainAnswer, Explainer, NotFound};
 use crate::model::{PodSandboxId, Target};
 use crate::snapshot::Look;
 
@@ -23,22 +22,19 @@ pub(super) async fn get(
 }
 
 /// Plans anew instead of sharing a plan: explanation and verdict must come from one snapshot and one policy.
-pub(super) fn answer(service: &Service, look: &Look, id: &str) -> Result<Value, Problem> {
+pub(super) fn answer(service: &Service, look: &Look, id: &str) -> Result<ExplainAnswer, Problem> {
     let policy = &service.config().policy;
     let (next_attempts, quarantine) = {
-        let mut quarantine = service.lock_quarantine();
+        let mut quarantine = service.quarantine.lock();
         (quarantine.next_attempts(look.taken_at), quarantine.clone())
     };
     let snapshot = look.snapshot(next_attempts)?;
     let plan = gc::plan(&snapshot, policy, &Target::ALL.into());
     let explainer = Explainer::of(&snapshot, policy, &plan, look.pod_origin.source);
     let failures = |id: &str| quarantine.get(&PodSandboxId::new(id)?).cloned();
-    match explainer.answer(id, failures) {
-        Ok(answer) => serde_json::to_value(answer)
-            .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
-        Err(error @ NotFound::Nothing(_)) => {
-            Err(Problem::new(StatusCode::NOT_FOUND, error.to_string()))
-        }
-        Err(error @ NotFound::Ambiguous { .. }) => Err(Problem::bad(error.to_string())),
-    }
+    let answer = explainer.answer(id, failures);
+    answer.map_err(|error| match error {
+        NotFound::Nothing(_) => Problem::not_found(error.to_string()),
+        NotFound::Ambiguous { .. } => Problem::bad(error.to_string()),
+    })
 }

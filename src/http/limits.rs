@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::connections::Exchange;
 use super::places::{RequestPlace, RequestPlaces};
 use super::{BODY_MAX_BYTES, HEALTHY, Problem, READY};
+use crate::model::every;
 
 /// The value of `Retry-After` on a 503.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
@@ -27,38 +28,37 @@ const PLANS_MADE_MAX: usize = 2;
 const PAGES_MADE_MAX: usize = 1;
 
 /// A class of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 pub(super) enum Class {
     /// Whether a restart would help. Apart from readiness, which waits for a look: clients that ask for that must
     /// not make the kubelet end the service.
+    #[strum(serialize = "health probes")]
     Health,
     /// Whether the runtime is reached.
+    #[strum(serialize = "readiness probes")]
     Readiness,
     /// The metrics page.
+    #[strum(serialize = "scrapes")]
     Scrape,
     /// A plan, an explanation, a snapshot or a report of causes: the whole node.
+    #[strum(serialize = "doctor reports, snapshots, explanations and plans")]
     Plan,
     /// A listener to events.
+    #[strum(serialize = "listeners to events")]
     Listen,
     /// Every other read.
+    #[strum(serialize = "requests that read")]
     Read,
     /// Every request that acts.
+    #[strum(serialize = "requests that act")]
     Act,
     /// A request that waits for a pass or follows it. It enters as `Act` and then moves here.
+    #[strum(serialize = "requests that wait for a pass or follow one")]
     Wait,
 }
 
 impl Class {
-    const ALL: [Self; 8] = [
-        Self::Health,
-        Self::Readiness,
-        Self::Scrape,
-        Self::Plan,
-        Self::Listen,
-        Self::Read,
-        Self::Act,
-        Self::Wait,
-    ];
+    const ALL: [Self; 8] = every();
 
     fn of(method: &Method, uri: &Uri) -> Self {
         let (path, query) = (uri.path(), uri.query().unwrap_or_default());
@@ -102,32 +102,15 @@ impl Class {
         }
     }
 
-    fn words(self) -> &'static str {
-        match self {
-            Self::Health => "health probes",
-            Self::Readiness => "readiness probes",
-            Self::Scrape => "scrapes",
-            Self::Plan => "doctor reports, snapshots, explanations and plans",
-            Self::Listen => "listeners to events",
-            Self::Read => "requests that read",
-            Self::Act => "requests that act",
-            Self::Wait => "requests that wait for a pass or follow one",
-        }
-    }
-
     /// Returns the answer to a request above the limit.
     pub(super) fn full(self) -> Response {
-        let (most, words) = (self.most(), self.words());
+        let (most, words): (_, &str) = (self.most(), self.into());
         let error = format!("{most} {words} are already being answered; try again later");
-        busy(error)
+        let mut response = Problem::unavailable(error).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS);
+        response
     }
-}
-
-fn busy(error: String) -> Response {
-    let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, error).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS);
-    response
 }
 
 /// The limits of each class. Cloning shares.
@@ -186,7 +169,7 @@ impl RequestLimits {
         let room = Arc::clone(&self.bodies).try_acquire_many_owned(bytes).ok();
         room.ok_or_else(|| {
             let error = "too many long bodies are being read; try again later";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, error)
+            Problem::unavailable(error)
         })
     }
 }

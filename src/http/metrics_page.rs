@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
@@ -41,7 +41,7 @@ pub(super) async fn get(
     let own = render(&service, None, format, None);
     let Some(page) = rendered(deadline, whole, own).await else {
         let error = "the metrics page was not rendered within the scrape's timeout";
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, error));
+        return Err(Problem::unavailable(error));
     };
     Ok(([(header::CONTENT_TYPE, format.content_type())], page).into_response())
 }
@@ -90,7 +90,7 @@ async fn render(
 impl Service {
     fn node_part(&self, look: &Arc<Look>) -> Result<Arc<NodePart>, std::fmt::Error> {
         let config = self.config();
-        let next_attempts = self.lock_quarantine().next_attempts(look.taken_at);
+        let next_attempts = self.quarantine.lock().next_attempts(look.taken_at);
         let of = (OfLook::new(look), Arc::clone(&config), next_attempts);
         self.fixed.node_parts.get(of, || {
             let (policy, snapshot) = (&config.policy, self.snapshot(look).ok());

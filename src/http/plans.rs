@@ -90,7 +90,7 @@ pub(super) async fn put_into(service: &Service, ask: &mut Ask) -> Result<(), Pro
     let saved = service.heavy(move |_service| kept.plan()).await?;
     let saved = saved.map_err(|error| {
         let text = format!("plan {id} cannot be read; this is a bug in crisweep: {error}");
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+        Problem::internal(text)
     })?;
     if !ask.names_targets {
         ask.targets = head.targets;
@@ -111,13 +111,10 @@ fn sent(kept: KeptPlan) -> impl IntoResponse {
 impl Missing {
     fn problem(self, id: &str) -> Problem {
         match self {
-            Self::Unknown => Problem::new(
-                StatusCode::NOT_FOUND,
-                format!(
-                    "no plan \"{id}\" is saved: newer ones pushed it out, it was deleted, or the service was \
+            Self::Unknown => Problem::not_found(format!(
+                "no plan \"{id}\" is saved: newer ones pushed it out, it was deleted, or the service was \
                      started since"
-                ),
-            ),
+            )),
             Self::Expired(at) => Problem::new(
                 StatusCode::GONE,
                 format!("plan \"{id}\" expired at {at}; save a new one"),

@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
 use serde::Serialize;
 
 use super::Service;
 use crate::model::{Coverage, FailureClass, PodRef, PodSandbox, PodSandboxId, Quarantined};
-use crate::pass::quarantine::Quarantine;
 use crate::snapshot::Look;
 
 /// Sandboxes that status and page list; the plan lists all.
@@ -34,14 +32,14 @@ impl Service {
     ) -> BTreeMap<FailureClass, usize> {
         let listed = listed(look);
         let exists = |id: &PodSandboxId| listed.as_ref().is_none_or(|listed| listed.contains(id));
-        self.lock_quarantine().by_class(exists)
+        self.quarantine.lock().by_class(exists)
     }
 
     /// Returns the quarantined sandboxes that are tried next.
     pub(super) fn quarantined_first(&self, look: Option<&Look>) -> Vec<QuarantinedSandbox> {
         let listed = listed(look);
         let mut sandbox: Vec<QuarantinedSandbox> = {
-            let quarantine = self.lock_quarantine();
+            let quarantine = self.quarantine.lock();
             let all = quarantine.all().into_iter();
             let there = all.filter(|(id, _)| listed.as_ref().is_none_or(|l| l.contains(id)));
             let first = there.take(SHOWN_MAX).map(|(id, known)| QuarantinedSandbox {
@@ -56,10 +54,6 @@ impl Service {
             sandbox.pod = row.and_then(|row| row.pod.clone());
         }
         sandbox
-    }
-
-    pub(crate) fn lock_quarantine(&self) -> MutexGuard<'_, Quarantine> {
-        self.quarantine.lock()
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use super::service::LastReload;
 use super::{Service, clock};
 use crate::access::{self, Listen};
@@ -35,7 +33,7 @@ impl Service {
 
     async fn reload_now(&self) -> Result<Vec<&'static str>, String> {
         let result = self.read_again().await;
-        self.last_reload().refused = result.as_ref().err().cloned();
+        self.last_reload.lock().refused = result.as_ref().err().cloned();
         match &result {
             Ok(needs_restart) if needs_restart.is_empty() => {
                 tracing::info!("configuration reloaded");
@@ -75,7 +73,7 @@ impl Service {
     pub fn show(&self) {
         let config = self.config();
         let (mode, hash, loaded_at) = (config.mode.label(), config.hash(), clock());
-        self.last_reload().loaded_at = loaded_at;
+        self.last_reload.lock().loaded_at = loaded_at;
         let modes = Mode::ALL.map(|it| (it.label(), it == config.mode));
         let metrics = &self.metrics;
         metrics.configured(&modes, &hash, &config.needs_restart, loaded_at);
@@ -116,11 +114,6 @@ impl Service {
                 "without credentials only root and the service's own user on this machine may act"
             );
         }
-    }
-
-    /// Locks the result of the last reload.
-    pub(super) fn last_reload(&self) -> MutexGuard<'_, LastReload> {
-        self.last_reload.lock()
     }
 }
 

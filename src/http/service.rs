@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -101,7 +100,7 @@ impl Service {
             let snapshot = self.snapshot(look)?;
             let mut plan = gc::plan(&snapshot, policy, targets);
             plan.add_details(&snapshot, policy);
-            let quarantine = self.lock_quarantine();
+            let quarantine = self.quarantine.lock();
             plan.add_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());
             Ok(plan)
         })
@@ -109,7 +108,7 @@ impl Service {
 
     /// Converts a look into a planning snapshot.
     pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
-        look.snapshot(self.lock_quarantine().next_attempts(look.taken_at))
+        look.snapshot(self.quarantine.lock().next_attempts(look.taken_at))
     }
 
     /// Returns the configuration in force.
@@ -126,17 +125,10 @@ impl Service {
     pub(super) async fn look(&self) -> Result<Arc<Look>, Problem> {
         let look = self.observer.shared(self.config().collect.max_age);
         match tokio::time::timeout(LOOK_PATIENCE, look).await {
-            Ok(Ok(look)) => Ok(look),
-            Ok(Err(error)) => Err(Problem::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                error.to_string(),
-            )),
-            Err(_elapsed) => Err(Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!(
-                    "no look at the node within {LOOK_PATIENCE:?}: the runtime is slow or hangs"
-                ),
-            )),
+            Ok(look) => look.map_err(|error| Problem::internal(error.to_string())),
+            Err(_elapsed) => Err(Problem::unavailable(format!(
+                "no look at the node within {LOOK_PATIENCE:?}: the runtime is slow or hangs"
+            ))),
         }
     }
 
@@ -152,7 +144,7 @@ impl Service {
             result
         })
         .await
-        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error))
+        .map_err(Problem::internal)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `GET /api/v1/snapshot`: the node as a file for `crisweep simulate`.
 
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
 use super::{Problem, Service, clock};
@@ -31,7 +31,7 @@ async fn before(service: &Service, pass: &str) -> Result<Response, Problem> {
             "no snapshot from before a pass \"{pass}\" is kept: state.snapshots says how many are, of passes that \
              removed something"
         );
-        Problem::new(StatusCode::NOT_FOUND, error)
+        Problem::not_found(error)
     };
     Ok(zstd(file.ok_or_else(none)?))
 }
@@ -44,5 +44,5 @@ fn file(service: &Service, look: &Look) -> Result<Vec<u8>, Problem> {
     let config = service.config();
     let snapshot = service.snapshot(look)?;
     let file = snapshot_file::encode(&look.about(&config), &config.policy, &snapshot);
-    file.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+    file.map_err(|error| Problem::internal(error.to_string()))
 }

@@ -210,9 +210,7 @@ fn status(service: &Service, observed: Observed, look_error: Option<String>) -> 
     let latest = service.observer.latest();
     let config = service.config();
     let passes = service.worker.passes();
-    let waiting = passes
-        .iter()
-        .filter(|pass| pass.started_at.is_none() && !pass.is_done());
+    let waiting = passes.iter().filter(|pass| pass.waits());
     let waiting = waiting.map(|pass| pass.id.clone()).collect();
     let assume_finished_after = config.policy.assume_finished_after;
     StatusAnswer {
@@ -238,7 +236,7 @@ fn status(service: &Service, observed: Observed, look_error: Option<String>) -> 
 
 fn config_status(service: &Service) -> ConfigStatus {
     let config = service.config();
-    let last = service.last_reload().clone();
+    let last = service.last_reload.lock().clone();
     ConfigStatus {
         hash: config.hash(),
         loaded_at: last.loaded_at,
@@ -384,24 +382,12 @@ fn lists(look: &Look) -> BTreeMap<&'static str, ListStatus> {
 
 /// What could not be read or written, and why.
 fn errors(look: &Look) -> BTreeMap<&'static str, String> {
-    let part = |error: Option<&crate::runtime::Error>| error.map(ToString::to_string);
-    let of_logs: Vec<&str> = [&look.logs.unread, &look.logs.unwritable]
-        .into_iter()
-        .flatten()
-        .map(String::as_str)
-        .collect();
-    let parts = [
-        ("runtime", part(look.runtime.as_ref().err())),
-        ("containers", part(look.containers.as_ref().err())),
-        ("sandboxes", part(look.sandboxes.as_ref().err())),
-        ("images", part(look.images.as_ref().err())),
-        ("filesystems", part(look.filesystems.as_ref().err())),
-        ("logs", (!of_logs.is_empty()).then(|| of_logs.join("; "))),
-    ];
-    parts
-        .into_iter()
-        .filter_map(|(name, error)| Some((name, error?)))
-        .collect()
+    let of_lists = look.errors().map(|(part, error)| (part, error.to_string()));
+    let runtime = look.runtime.as_ref().err();
+    let runtime = runtime.map(|error| ("runtime", error.to_string()));
+    let of_logs = [&*look.logs.unread, &*look.logs.unwritable].concat();
+    let logs = (!of_logs.is_empty()).then(|| ("logs", of_logs.join("; ")));
+    of_lists.chain(runtime).chain(logs).collect()
 }
 
 /// What a plan on the look says.

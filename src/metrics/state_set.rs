@@ -26,11 +26,7 @@ impl StateSet {
     /// Replaces all states.
     pub(super) fn set<'a>(&self, values: impl IntoIterator<Item = (&'a str, bool)>) {
         let values = values.into_iter();
-        *self.lock() = values.map(|(word, is)| (word.to_owned(), is)).collect();
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<String, bool>> {
-        self.values.lock()
+        *self.values.lock() = values.map(|(word, is)| (word.to_owned(), is)).collect();
     }
 }
 
@@ -40,7 +36,7 @@ impl TypedMetric for StateSet {
 
 impl EncodeMetric for StateSet {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        for (word, is) in self.lock().iter() {
+        for (word, is) in self.values.lock().iter() {
             let labels = [(self.label, word.as_str())];
             let mut series = encoder.encode_family(&labels)?;
             series.encode_gauge(&i64::from(*is))?;
@@ -53,6 +49,6 @@ impl EncodeMetric for StateSet {
     }
 
     fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.values.lock().is_empty()
     }
 }

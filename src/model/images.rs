@@ -132,6 +132,21 @@ pub enum Images {
     Unknown(String),
 }
 
+impl Images {
+    /// Returns them, if they could be listed.
+    pub fn known(&self) -> Option<&ImageStore> {
+        match self {
+            Self::Known(store) => Some(store),
+            Self::Unknown(_) => None,
+        }
+    }
+
+    /// Returns the use of their file system, if it is known.
+    pub fn filesystem(&self) -> Option<FilesystemUsage> {
+        self.known()?.filesystem
+    }
+}
+
 impl Default for Images {
     fn default() -> Self {
         Self::Known(ImageStore::default())

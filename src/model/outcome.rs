@@ -1,7 +1,7 @@
 //! How a pass and each of its removals ended, and why removals failed.
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::labelled;
 
@@ -112,7 +112,7 @@ impl RemovalOutcome {
 }
 
 /// A quarantined sandbox, as plan, status and page show it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Quarantined {
     /// Number of failures in a row.

@@ -1,7 +1,6 @@
 //! What is known of pods: a source's answer, and what earlier answers said.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -84,6 +83,14 @@ pub enum Pods {
 }
 
 impl Pods {
+    /// Returns the list, if there is one.
+    pub fn known(&self) -> Option<&PodList> {
+        match self {
+            Self::Known(list) => Some(list),
+            Self::Unknown(_) => None,
+        }
+    }
+
     /// Says whether they were read from the API server's watch cache.
     pub fn is_cached(&self) -> bool {
         matches!(self, Self::Known(list) if list.read_from == ReadFrom::Cache)
@@ -91,25 +98,18 @@ impl Pods {
 }
 
 /// Why the pods are unknown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum PodsUnknown {
     /// No source is configured or found.
+    #[error("no pod source is configured or there (pods.source)")]
     NoSource,
     /// The source has not answered for long enough yet (`pods.settle`).
+    #[error("the pod source has not settled yet (pods.settle)")]
     Settling,
     /// The source failed; the text says how.
+    #[error("the pod source failed: {0}")]
     Failed(String),
-}
-
-impl fmt::Display for PodsUnknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSource => f.write_str("no pod source is configured or there (pods.source)"),
-            Self::Settling => f.write_str("the pod source has not settled yet (pods.settle)"),
-            Self::Failed(why) => write!(f, "the pod source failed: {why}"),
-        }
-    }
 }
 
 /// A kind of pod source.

@@ -234,6 +234,11 @@ impl Pass {
         self.state == PassState::Done
     }
 
+    /// Says whether the pass has not begun.
+    pub fn waits(&self) -> bool {
+        self.started_at.is_none() && !self.is_done()
+    }
+
     /// Returns the targets that it has begun.
     pub fn begun(&self) -> BTreeSet<Target> {
         self.targets_that(|report| report.begun)

@@ -238,7 +238,7 @@ impl PassRun<'_> {
             return;
         }
         let (count, next_try) = {
-            let quarantine = self.runner.quarantine();
+            let quarantine = self.runner.quarantine.lock();
             let all = quarantine.all();
             (all.len(), all.first().map(|(_, known)| known.next_try))
         };

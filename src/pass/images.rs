@@ -279,16 +279,11 @@ impl PassRun<'_> {
 }
 
 fn usage(look: &Look) -> Option<FilesystemUsage> {
-    match &look.store {
-        Images::Known(store) => store.filesystem,
-        Images::Unknown(_) => None,
-    }
+    look.store.filesystem()
 }
 
 fn start(look: &Look) -> Option<Start> {
-    let Images::Known(store) = &look.store else {
-        return None;
-    };
+    let store = look.store.known()?;
     let images = store.rows.iter().map(|image| image.id.clone()).collect();
     Some(Start {
         usage: store.filesystem?,
@@ -298,10 +293,9 @@ fn start(look: &Look) -> Option<Start> {
 
 /// Says whether images were pulled since; what was freed may be in them.
 fn pulled_since(before: &BTreeSet<ImageId>, look: &Look) -> bool {
-    match &look.store {
-        Images::Known(store) => store.rows.iter().any(|image| !before.contains(&image.id)),
-        Images::Unknown(_) => true,
-    }
+    let is_new = |image: &Image| !before.contains(&image.id);
+    let store = look.store.known();
+    store.is_none_or(|store| store.rows.iter().any(is_new))
 }
 
 /// Says whether removing images of this listed size gained neither bytes nor inodes.

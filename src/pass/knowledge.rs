@@ -50,8 +50,7 @@ impl PassRun<'_> {
     /// and `min_age` are free.
     pub(super) fn retry_after(&self, look: &Look) -> BTreeMap<Target, Duration> {
         let pass = self.record.pass();
-        let snapshot = look.snapshot(self.runner.next_attempts(look.taken_at));
-        let Ok(snapshot) = snapshot else {
+        let Ok(snapshot) = self.runner.snapshot(look) else {
             return BTreeMap::new();
         };
         let targets = pass.target_set().into_iter();
@@ -62,15 +61,13 @@ impl PassRun<'_> {
     }
 
     fn quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) -> Option<Duration> {
-        let snapshot = look
-            .snapshot(self.runner.next_attempts(look.taken_at))
-            .ok()?;
+        let snapshot = self.runner.snapshot(look).ok()?;
         gc::kept_for_quiet(&snapshot, &self.policy, targets)
     }
 
     /// Reports what is known of the pods, and what is kept because too little is known.
     pub(super) fn report_knowledge(&mut self, look: &Look, targets: &BTreeSet<Target>) {
-        let Ok(snapshot) = look.snapshot(self.runner.next_attempts(look.taken_at)) else {
+        let Ok(snapshot) = self.runner.snapshot(look) else {
             return;
         };
         let policy = &self.policy;

@@ -11,34 +11,10 @@ pub(super) fn planned(record: &PassRecord, plan: &Plan, target: Target) {
     let Some(summary) = plan.summary.get(&target) else {
         return;
     };
-    let count = |n: &usize| u64::try_from(*n).unwrap_or(u64::MAX);
-    let reasons: BTreeMap<_, _> = summary
-        .remove
-        .iter()
-        .map(|(reason, n)| (*reason, count(n)))
-        .collect();
-    let kept: BTreeMap<_, _> = summary
-        .keep
-        .iter()
-        .map(|(reason, n)| (*reason, count(n)))
-        .collect();
+    let (reasons, kept) = (counts(&summary.remove), counts(&summary.keep));
     let planned: u64 = reasons.values().sum();
-    let why = |counts: Vec<(&str, u64)>| {
-        let words: Vec<String> = counts.iter().map(|(why, n)| format!("{why} {n}")).collect();
-        if words.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", words.join(", "))
-        }
-    };
-    let remove = why(reasons
-        .iter()
-        .map(|(reason, n)| (reason.label(), *n))
-        .collect());
-    let keep = why(kept
-        .iter()
-        .map(|(reason, n)| (reason.label(), *n))
-        .collect());
+    let remove = why(reasons.iter().map(|(reason, n)| (reason.label(), *n)));
+    let keep = why(kept.iter().map(|(reason, n)| (reason.label(), *n)));
     let stay: u64 = kept.values().sum();
     record.update(|pass| {
         // Logs of removed containers may be counted already.
@@ -59,6 +35,20 @@ pub(super) fn planned(record: &PassRecord, plan: &Plan, target: Target) {
     ));
 }
 
+fn counts<R: Copy + Ord>(counts: &BTreeMap<R, usize>) -> BTreeMap<R, u64> {
+    let counts = counts.iter();
+    counts.map(|(reason, n)| (*reason, *n as u64)).collect()
+}
+
+/// Formats counts by reason as an addition to a line.
+fn why(counts: impl Iterator<Item = (&'static str, u64)>) -> String {
+    let words: Vec<String> = counts.map(|(why, n)| format!("{why} {n}")).collect();
+    if words.is_empty() {
+        return String::new();
+    }
+    format!(" ({})", words.join(", "))
+}
+
 /// Notes the logs that go with their containers.
 pub(super) fn logs_of_containers(record: &PassRecord, plan: &Plan) {
     record.update(|pass| {
@@ -73,17 +63,16 @@ pub(super) fn logs_of_containers(record: &PassRecord, plan: &Plan) {
 
 /// Notes what a further round plans beyond earlier ones, if anything.
 pub(super) fn further(record: &PassRecord, plan: &Plan, target: Target, why: &str) {
-    let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-    let kept = plan.summary.get(&target).map(|summary| &summary.keep);
+    let kept = plan.summary.get(&target);
+    let kept = kept.map(|summary| counts(&summary.keep));
     let due = &plan.removals;
     record.update(|pass| {
         let report = pass.targets.entry(target).or_default();
-        report.planned += count(due.len());
+        report.planned += due.len() as u64;
         for removal in due {
             *report.reasons.entry(removal.reason).or_default() += 1;
         }
-        let kept = kept.into_iter().flatten();
-        report.kept = kept.map(|(reason, n)| (*reason, count(*n))).collect();
+        report.kept = kept.unwrap_or_default();
         report.count_remaining();
     });
     if !due.is_empty() {

@@ -13,20 +13,14 @@ impl PassRun<'_> {
     /// Compares what went and what failed with the look after the pass. An incomplete list proves nothing.
     pub(super) fn prove_gone(&mut self, look: &Look) {
         let whole = |coverage: &Coverage| *coverage == Coverage::Whole;
-        if let Some(list) = look
-            .containers
-            .as_ref()
-            .ok()
-            .filter(|it| whole(&it.coverage))
+        if let Ok(list) = &look.containers
+            && whole(&list.coverage)
         {
             let listed = list.rows.iter().map(|row| row.id.text());
             self.prove_target_gone(Target::Containers, listed);
         }
-        if let Some(list) = look
-            .sandboxes
-            .as_ref()
-            .ok()
-            .filter(|it| whole(&it.coverage))
+        if let Ok(list) = &look.sandboxes
+            && whole(&list.coverage)
         {
             let listed = list.rows.iter().map(|row| row.id.text());
             self.prove_target_gone(Target::Sandboxes, listed);
@@ -43,7 +37,7 @@ impl PassRun<'_> {
         let went_later = failed
             .iter()
             .filter(|id| !gone.contains(*id) && !listed.contains(*id));
-        let (went_later, count) = (counted(went_later.count()), counted(still_listed.len()));
+        let (went_later, count) = (went_later.count() as u64, still_listed.len() as u64);
         let problem = still_listed.first().map(|example| {
             format!(
                 "{count} of {} removed or gone are still listed ({example}): the runtime says that they are gone, \
@@ -73,8 +67,4 @@ impl PassRun<'_> {
 fn of_target(ids: &BTreeSet<(Target, Text)>, target: Target) -> BTreeSet<&Text> {
     let of_target = ids.iter().filter(|(of, _)| *of == target);
     of_target.map(|(_, id)| id).collect()
-}
-
-fn counted(objects: usize) -> u64 {
-    u64::try_from(objects).unwrap_or(u64::MAX)
 }

@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use parking_lot::MutexGuard;
 
 use super::Runner;
 use super::queue::{HeldCrowd, KnownFailure};
 use super::record::PassRecord;
 use super::tally::now;
 use crate::config::BackOff;
-use crate::model::{FailureClass, KeepReason, PastFailure, PodSandboxId, Quarantined, Target};
+use crate::model::{
+    FailureClass, KeepReason, PastFailure, PodSandboxId, Quarantined, Snapshot, Target,
+};
+use crate::snapshot::{Look, NoSnapshot};
 
 /// The most sandboxes in quarantine; above that the one with the earliest next attempt is dropped, and is
 /// simply tried again.
@@ -174,28 +176,36 @@ impl Runner {
             return;
         }
         let count = failures.len();
-        self.quarantine().restore(failures, back_off, now);
+        self.quarantine.lock().restore(failures, back_off, now);
         tracing::info!(count, "sandboxes that failed before stay quarantined");
     }
 
+    /// Converts a look for planning, with the sandboxes that are left alone for now.
+    ///
+    /// # Errors
+    /// If a list could not be read.
+    pub fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
+        look.snapshot(self.next_attempts(look.taken_at))
+    }
+
     /// Returns the next attempt of each quarantined sandbox.
-    pub fn next_attempts(&self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
-        self.quarantine().next_attempts(now)
+    pub(super) fn next_attempts(&self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
+        self.quarantine.lock().next_attempts(now)
     }
 
     /// Returns a sandbox's entry.
     pub fn quarantined(&self, id: &str) -> Option<Quarantined> {
         let id = PodSandboxId::new(id)?;
-        self.quarantine().get(&id).cloned()
+        self.quarantine.lock().get(&id).cloned()
     }
 
     pub(super) fn failed_before(&self, id: &PodSandboxId) -> bool {
-        self.quarantine().get(id).is_some()
+        self.quarantine.lock().get(id).is_some()
     }
 
     /// Returns every sandbox that failed before, by id.
     pub(super) fn known_failures(&self) -> BTreeMap<String, KnownFailure> {
-        let quarantine = self.quarantine();
+        let quarantine = self.quarantine.lock();
         let known = quarantine.all().into_iter().map(|(id, known)| {
             let (class, failures) = (known.class, known.failures);
             (id.to_string(), KnownFailure { class, failures })
@@ -211,7 +221,7 @@ impl Runner {
             .collect();
         let now = now(self);
         let until = {
-            let mut quarantine = self.quarantine();
+            let mut quarantine = self.quarantine.lock();
             let tried = PodSandboxId::new(held.tried.as_str());
             let until = tried.and_then(|id| Some(quarantine.get(&id)?.next_try));
             let until = until.unwrap_or(now);
@@ -232,10 +242,6 @@ impl Runner {
             "{target}: {count} more that failed before ({class}) stay until {until}: {tried} was tried \
              for them and failed"
         ));
-    }
-
-    pub(super) fn quarantine(&self) -> MutexGuard<'_, Quarantine> {
-        self.quarantine.lock()
     }
 }
 

@@ -28,9 +28,6 @@ pub(super) use evidence::EvidenceKeeper;
 use evidence::{IsKept, PodMeta};
 pub(super) use gone::Gone;
 
-/// Why a record stays whose newer ones are gone.
-const NEEDED_NOW: &str = "the newer record is gone: it may be needed now";
-
 /// Grace for stopping a container in state unknown: the kubelet's minimum.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
@@ -40,6 +37,24 @@ const ANSWER_HOLDS: Duration = Duration::from_millis(20);
 
 /// Interval at which an object that another client removes is asked about: first and longest.
 const REMOVED_BY_ANOTHER_EVERY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+
+/// What a step before or at a removal returns; `Err`: the removal ends with this.
+type RemovalStep<T = ()> = Result<T, RemovalOutcome>;
+
+/// Ends a removal: the object stays, and this is why.
+fn stays<T>(why: &str) -> RemovalStep<T> {
+    Err(RemovalOutcome::skipped(why))
+}
+
+impl From<runtime::Error> for RemovalOutcome {
+    fn from(error: runtime::Error) -> Self {
+        let why = error.to_string();
+        if error.is_lost() {
+            return Self::Lost { why };
+        }
+        Self::failed(error.class(), why)
+    }
+}
 
 /// What removals need.
 #[derive(Debug)]
@@ -87,6 +102,14 @@ impl Remover {
     /// Returns what keeps evidence.
     pub(super) fn evidence(&self) -> &EvidenceKeeper {
         &self.evidence
+    }
+
+    /// Ends the removal if the pass must end.
+    fn may_go_on(&self) -> RemovalStep {
+        match self.stops.reached() {
+            Some(_) => Err(RemovalOutcome::NotBegun),
+            None => Ok(()),
+        }
     }
 }
 
@@ -142,29 +165,24 @@ fn frees_network(look: &Look) -> FreesNetwork {
 
 /// Asks once more, and removes the object if it is still as planned.
 pub(super) async fn remove(remover: &Remover, basis: &Basis, removal: &Removal) -> RemovalOutcome {
-    let client = &remover.client;
-    match remover.newer.all_exist(client, removal).await {
-        Ok(true) => {}
-        Ok(false) => return RemovalOutcome::skipped(NEEDED_NOW),
-        Err(error) => return failure(&error),
+    match try_remove(remover, basis, removal).await {
+        Ok(outcome) | Err(outcome) => outcome,
     }
-    let result = match basis {
-        Basis::Container(id, origin) => container(remover, removal, id, origin).await,
-        Basis::Sandbox(id, frees) => sandbox(remover, removal, id, *frees).await,
-        Basis::Log => remover.logs.remove(client, removal).await,
-        Basis::Image(look) => image::image(remover, look, removal).await,
-        Basis::NoId => return RemovalOutcome::skipped("it has no id"),
-    };
-    result.unwrap_or_else(|error| failure(&error))
 }
 
-fn failure(error: &runtime::Error) -> RemovalOutcome {
-    if error.is_lost() {
-        return RemovalOutcome::Lost {
-            why: error.to_string(),
-        };
+async fn try_remove(
+    remover: &Remover,
+    basis: &Basis,
+    removal: &Removal,
+) -> RemovalStep<RemovalOutcome> {
+    not_needed(remover, removal, &remover.newer).await?;
+    match basis {
+        Basis::Container(id, origin) => container(remover, removal, id, origin).await,
+        Basis::Sandbox(id, frees) => sandbox(remover, removal, id, *frees).await,
+        Basis::Log => remover.logs.remove(&remover.client, removal).await,
+        Basis::Image(look) => image::image(remover, look, removal).await,
+        Basis::NoId => stays("it has no id"),
     }
-    RemovalOutcome::failed(error.class(), error.to_string())
 }
 
 async fn container(
@@ -172,57 +190,45 @@ async fn container(
     removal: &Removal,
     id: &ContainerId,
     origin: &PodMeta,
-) -> Result<RemovalOutcome, runtime::Error> {
+) -> RemovalStep<RemovalOutcome> {
     let client = &remover.client;
     let asked_at = Instant::now();
     let Some(mut status) = client.container_status(id).await? else {
         return Ok(RemovalOutcome::AlreadyGone);
     };
     if !is_same_creation(status.created_at, removal.subject.created_at) {
-        return Ok(RemovalOutcome::skipped(
-            "it was created at another time than planned",
-        ));
+        return stays("it was created at another time than planned");
     }
     if removal.expected != Expected::Container(status.state) {
-        return Ok(RemovalOutcome::skipped(
-            "its state has changed since the plan",
-        ));
+        return stays("its state has changed since the plan");
     }
-    if remover.stops.reached().is_some() {
-        return Ok(RemovalOutcome::NotBegun);
-    }
+    remover.may_go_on()?;
     let has_exited = status.state == ContainerState::Exited;
     if status.state == ContainerState::Unknown {
         client.stop_container(id, STOP_GRACE).await?;
         match client.container_status(id).await? {
             None => return Ok(RemovalOutcome::AlreadyGone),
             Some(stopped) if stopped.state != ContainerState::Exited => {
-                return Ok(RemovalOutcome::skipped("it did not stop"));
+                return stays("it did not stop");
             }
             Some(stopped) => status = stopped,
         }
     }
     let mut evidence = IsKept::No;
     if remover.evidence.is_on() {
-        match remover.evidence.keep(removal, &status, origin).await {
-            Ok(is_kept) => evidence = is_kept,
-            Err(why) => return Ok(RemovalOutcome::skipped(&why)),
-        }
+        evidence = match remover.evidence.keep(removal, &status, origin).await {
+            Ok(is_kept) => is_kept,
+            Err(why) => return stays(&why),
+        };
     }
-    if (!has_exited || remover.evidence.is_on())
-        && let Some(stays) = is_needed_now(remover, removal).await?
-    {
-        return Ok(stays);
+    if !has_exited || remover.evidence.is_on() {
+        still_not_needed(remover, removal).await?;
     }
     // Last, because the call below kills what runs.
-    if (!has_exited || asked_at.elapsed() > ANSWER_HOLDS)
-        && let Some(stays) = changed(remover, &status).await?
-    {
-        return Ok(stays);
+    if !has_exited || asked_at.elapsed() > ANSWER_HOLDS {
+        unchanged(remover, &status).await?;
     }
-    if remover.stops.reached().is_some() {
-        return Ok(RemovalOutcome::NotBegun);
-    }
+    remover.may_go_on()?;
     let result = client.remove_container(id).await;
     if result.is_ok() {
         remover.gone.note(removal, status, evidence);
@@ -230,61 +236,66 @@ async fn container(
     ended(remover, result, || client.container_status(id)).await
 }
 
-/// Asks the runtime anew whether the newer records still exist; returns the outcome if not. A shared answer is too old
-/// after a step that took time.
-async fn is_needed_now(
-    remover: &Remover,
-    removal: &Removal,
-) -> Result<Option<RemovalOutcome>, runtime::Error> {
-    let newer = NewerRecords::default();
-    let exist = newer.all_exist(&remover.client, removal).await?;
-    Ok((!exist).then(|| RemovalOutcome::skipped(NEEDED_NOW)))
-}
-
-/// Asks the runtime whether a container is still as it was before a step that took time; returns the outcome if not.
-async fn changed(
-    remover: &Remover,
-    before: &runtime::ContainerStatus,
-) -> Result<Option<RemovalOutcome>, runtime::Error> {
-    let Some(now) = remover.client.container_status(&before.id).await? else {
-        return Ok(Some(RemovalOutcome::AlreadyGone));
-    };
-    let facts = |it: &runtime::ContainerStatus| (it.state, it.created_at, it.finished_at);
-    if facts(&now) != facts(before) {
-        return Ok(Some(RemovalOutcome::skipped(
-            "it has changed while its removal was prepared",
-        )));
+/// Asks whether the newer records still exist; ends the removal if not.
+async fn not_needed(remover: &Remover, removal: &Removal, newer: &NewerRecords) -> RemovalStep {
+    if newer.all_exist(&remover.client, removal).await? {
+        return Ok(());
     }
-    Ok(None)
+    stays("the newer record is gone: it may be needed now")
 }
 
-/// Maps the result of a removing call to an outcome. A missing object counts as already gone: the kubelet may
-/// have been faster.
+/// Asks the runtime anew whether the newer records still exist. A shared answer is too old after a step that took time.
+async fn still_not_needed(remover: &Remover, removal: &Removal) -> RemovalStep {
+    not_needed(remover, removal, &NewerRecords::default()).await
+}
+
+/// Asks the runtime whether a container is still as it was before a step that took time; ends the removal if not.
+async fn unchanged(remover: &Remover, before: &runtime::ContainerStatus) -> RemovalStep {
+    let now = remover.client.container_status(&before.id).await?;
+    let now = now.ok_or(RemovalOutcome::AlreadyGone)?;
+    let facts = |it: &runtime::ContainerStatus| (it.state, it.created_at, it.finished_at);
+    if facts(&now) == facts(before) {
+        return Ok(());
+    }
+    stays("it has changed while its removal was prepared")
+}
+
+/// Maps the result of a removing call to an outcome; waits for another client that removes the object.
 async fn ended<T, F>(
     remover: &Remover,
     result: Result<RemovalAnswer, runtime::Error>,
     status: impl Fn() -> F,
-) -> Result<RemovalOutcome, runtime::Error>
+) -> RemovalStep<RemovalOutcome>
 where
     F: Future<Output = Result<Option<T>, runtime::Error>>,
 {
     match result {
+        Err(error) if error.is_being_removed() && !error.is_timeout() => {
+            until_gone(remover.patience, status).await
+        }
+        result => ended_now(result, status()).await,
+    }
+}
+
+/// Maps the result of a removing call to an outcome. A missing object counts as already gone: the kubelet may
+/// have been faster.
+async fn ended_now<T>(
+    result: Result<RemovalAnswer, runtime::Error>,
+    status: impl Future<Output = Result<Option<T>, runtime::Error>>,
+) -> RemovalStep<RemovalOutcome> {
+    match result {
         Ok(RemovalAnswer::Removed) => Ok(RemovalOutcome::REMOVED),
         Ok(RemovalAnswer::NotFound) => Ok(RemovalOutcome::AlreadyGone),
-        Err(error) if error.is_lost() || error.is_timeout() => Err(error),
-        Err(error) if error.is_being_removed() => until_gone(remover.patience, status).await,
-        Err(error) => match status().await {
+        Err(error) if error.is_lost() || error.is_timeout() => Err(error.into()),
+        Err(error) => match status.await {
             Ok(None) => Ok(RemovalOutcome::AlreadyGone),
-            Ok(Some(_)) | Err(_) => Err(error),
+            Ok(Some(_)) | Err(_) => Err(error.into()),
         },
     }
 }
 
 /// Waits for the end of another client's removal.
-async fn until_gone<T, F>(
-    patience: Duration,
-    status: impl Fn() -> F,
-) -> Result<RemovalOutcome, runtime::Error>
+async fn until_gone<T, F>(patience: Duration, status: impl Fn() -> F) -> RemovalStep<RemovalOutcome>
 where
     F: Future<Output = Result<Option<T>, runtime::Error>>,
 {
@@ -293,13 +304,13 @@ where
     loop {
         match status().await {
             Ok(None) => return Ok(RemovalOutcome::AlreadyGone),
-            Err(error) if error.is_lost() => return Err(error),
+            Err(error) if error.is_lost() => return Err(error.into()),
             Ok(Some(_)) | Err(_) => {}
         }
         if Instant::now() >= until {
-            return Ok(RemovalOutcome::skipped(
+            return stays(
                 "another client removes it and did not finish within runtime.removal_timeout",
-            ));
+            );
         }
         tokio::time::sleep_until(until.min(Instant::now() + pause)).await;
         pause = (2 * pause).min(longest);
@@ -311,22 +322,16 @@ async fn sandbox(
     removal: &Removal,
     id: &PodSandboxId,
     frees: FreesNetwork,
-) -> Result<RemovalOutcome, runtime::Error> {
+) -> RemovalStep<RemovalOutcome> {
     let client = &remover.client;
-    if let Some(stays) = not_due(remover, removal, id).await? {
-        return Ok(stays);
-    }
+    due(remover, removal, id).await?;
     if frees == FreesNetwork::Stop {
         if let Err(error) = client.stop_pod_sandbox(id).await {
             return ended(remover, Err(error), || client.sandbox_status(id)).await;
         }
         // The network plugin took time.
-        if let Some(stays) = is_needed_now(remover, removal).await? {
-            return Ok(stays);
-        }
-        if let Some(stays) = not_due(remover, removal, id).await? {
-            return Ok(stays);
-        }
+        still_not_needed(remover, removal).await?;
+        due(remover, removal, id).await?;
     }
     let mut result = client.remove_pod_sandbox(id).await;
     if result
@@ -334,12 +339,8 @@ async fn sandbox(
         .is_err_and(|error| wants_stop(&error.to_string()))
     {
         // The first call took time, and both calls kill whatever runs by now.
-        if let Some(stays) = is_needed_now(remover, removal).await? {
-            return Ok(stays);
-        }
-        if let Some(stays) = not_due(remover, removal, id).await? {
-            return Ok(stays);
-        }
+        still_not_needed(remover, removal).await?;
+        due(remover, removal, id).await?;
         client.stop_pod_sandbox(id).await?;
         result = client.remove_pod_sandbox(id).await;
     }
@@ -351,28 +352,21 @@ fn is_same_creation(exact: Timestamp, listed: Timestamp) -> bool {
     exact == listed || (listed.subsec_nanosecond() == 0 && exact.as_second() == listed.as_second())
 }
 
-/// Asks the runtime whether the sandbox is still as planned; returns the outcome if not.
-async fn not_due(
-    remover: &Remover,
-    removal: &Removal,
-    id: &PodSandboxId,
-) -> Result<Option<RemovalOutcome>, runtime::Error> {
+/// Asks the runtime whether the sandbox is still as planned; ends the removal if not.
+async fn due(remover: &Remover, removal: &Removal, id: &PodSandboxId) -> RemovalStep {
     let client = &remover.client;
-    let Some(status) = client.sandbox_status(id).await? else {
-        return Ok(Some(RemovalOutcome::AlreadyGone));
-    };
+    let status = client.sandbox_status(id).await?;
+    let status = status.ok_or(RemovalOutcome::AlreadyGone)?;
     if !is_same_creation(status.created_at, removal.subject.created_at) {
-        return Ok(Some(RemovalOutcome::skipped(
-            "it was created at another time than planned",
-        )));
+        return stays("it was created at another time than planned");
     }
     if status.state != PodSandboxState::NotReady {
-        return Ok(Some(RemovalOutcome::skipped("it is ready")));
+        return stays("it is ready");
     }
     if !client.containers_of_sandbox(id).await?.is_empty() {
-        return Ok(Some(RemovalOutcome::skipped("a container names it")));
+        return stays("a container names it");
     }
-    Ok(remover.stops.reached().map(|_| RemovalOutcome::NotBegun))
+    remover.may_go_on()
 }
 
 /// Says whether an error asks to stop the sandbox first. No runtime that we tried does; these texts are the

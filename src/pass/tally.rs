@@ -110,7 +110,7 @@ impl<'a> Tally<'a> {
                 let now = to_millisecond(now(runner));
                 *at = Some(now);
                 *failures = sandbox.as_ref().map(|id| {
-                    let mut quarantine = runner.quarantine();
+                    let mut quarantine = runner.quarantine.lock();
                     quarantine.failed(id, *class, why.clone(), self.back_off, now)
                 });
             }
@@ -128,7 +128,7 @@ impl<'a> Tally<'a> {
         }
         if let Some(id) = sandbox {
             if is_gone {
-                runner.quarantine().gone(&id);
+                runner.quarantine.lock().gone(&id);
             }
             self.ended.push((id.to_string(), done.outcome.clone()));
         }

@@ -23,7 +23,7 @@ impl Observer {
     /// all calls to it have deadlines; a part of crisweep hangs.
     pub fn hangs(&self) -> bool {
         let at_least = LOOKLESS_MAX.max(self.look_takes_at_most(FRESH_STATUS_BUDGET));
-        let since = self.flight().lookless_since;
+        let since = self.inner.flight.lock().lookless_since;
         since.is_some_and(|since| since.elapsed() > at_least)
     }
 }

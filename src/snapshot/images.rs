@@ -104,7 +104,7 @@ impl ObserverInner {
             Ok(rows) => rows,
             Err(why) => return Images::Unknown(why),
         };
-        let mut ages = self.ages();
+        let mut ages = self.ages.lock();
         // A row without a name, or an unseen row, might use any image.
         let users = containers.as_ref().ok();
         if let Some(users) =

@@ -107,10 +107,7 @@ impl LogHistory {
         pods: &Pods,
         taken_at: Timestamp,
     ) {
-        let listed = match pods {
-            Pods::Known(list) => Some(list),
-            Pods::Unknown(_) => None,
-        };
+        let listed = pods.known();
         if logs.unread.is_empty() {
             let present: BTreeSet<&str> = logs.dirs.iter().map(|dir| dir.path.as_str()).collect();
             self.orphans

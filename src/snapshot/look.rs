@@ -169,6 +169,18 @@ impl Look {
         containers || sandboxes
     }
 
+    /// Returns the parts that the runtime did not answer for, and why.
+    pub fn errors(&self) -> impl Iterator<Item = (&'static str, &runtime::Error)> {
+        let parts = [
+            ("containers", self.containers.as_ref().err()),
+            ("sandboxes", self.sandboxes.as_ref().err()),
+            ("images", self.images.as_ref().err()),
+            ("filesystems", self.filesystems.as_ref().err()),
+        ];
+        let parts = parts.into_iter();
+        parts.filter_map(|(part, error)| Some((part, error?)))
+    }
+
     /// Says whether a list is missing because the runtime went away or is not ready yet.
     pub fn is_lost(&self) -> bool {
         let containers = self.containers.as_ref().err();

@@ -1,9 +1,9 @@
 //! When looks last saw a list that the kubelet needs over its limit. Uses the monotonic clock.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::pod_history::NodeLists;
+use super::pod_history::{NodeLists, before};
 use super::{LookMemory, LookResult, Weights};
 use crate::model::{KUBELET_SYNCS_IN, Outage};
 use crate::pods::PodsAnswer;
@@ -56,11 +56,7 @@ impl Outages {
 
     /// Returns what planning may know, for the look that started at `started`, with the wall clock `taken_at`.
     pub(super) fn at(self, started: Instant, taken_at: Timestamp) -> Option<Outage> {
-        let then = |at: Instant| {
-            let age = SignedDuration::try_from(started.saturating_duration_since(at)).ok();
-            age.and_then(|age| taken_at.checked_sub(age).ok())
-                .unwrap_or(taken_at)
-        };
+        let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
         let seen = self.seen?;
         let lasts = self.fits.is_none();
         Some(Outage {

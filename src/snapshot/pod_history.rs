@@ -187,7 +187,8 @@ impl<'a> AnswerTrust<'a> {
     }
 }
 
-fn before(at: Timestamp, age: Duration) -> Timestamp {
+/// Returns the time so long before.
+pub(super) fn before(at: Timestamp, age: Duration) -> Timestamp {
     let age = SignedDuration::try_from(age).ok();
     age.and_then(|age| at.checked_sub(age).ok()).unwrap_or(at)
 }

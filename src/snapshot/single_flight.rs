@@ -34,7 +34,7 @@ pub(super) struct FlightGuard<'a> {
 
 impl Drop for FlightGuard<'_> {
     fn drop(&mut self) {
-        self.inner.flight().under_way = None;
+        self.inner.flight.lock().under_way = None;
     }
 }
 

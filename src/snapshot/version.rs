@@ -6,14 +6,14 @@ use crate::runtime;
 impl Observer {
     /// Returns the runtime's answer to `Version` in the running look; `None`: no answer yet.
     pub fn version_so_far(&self) -> Option<LookResult<runtime::Version>> {
-        self.flight().version.clone()
+        self.inner.flight.lock().version.clone()
     }
 }
 
 /// Asks for the version, and publishes it for callers that cannot wait for the look.
 pub(super) async fn version(inner: &ObserverInner) -> LookResult<runtime::Version> {
     let answer = version_with_retry(&inner.client()).await;
-    inner.flight().version = Some(answer.clone());
+    inner.flight.lock().version = Some(answer.clone());
     answer
 }
 

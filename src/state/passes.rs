@@ -183,24 +183,17 @@ pub(super) fn put_outcome(
     ended: &RemovalEnd,
 ) -> rusqlite::Result<()> {
     let object = &ended.object;
-    let (result, class, why) = match &ended.outcome {
-        RemovalOutcome::Removed { .. } => ("removed", None, None),
-        RemovalOutcome::AlreadyGone => ("already-gone", None, None),
-        RemovalOutcome::Skipped { why } => ("skipped", None, Some(cut_at(why, ERROR_MAX))),
+    let (result, class, why, freed) = match &ended.outcome {
+        RemovalOutcome::Removed { freed_bytes } => ("removed", None, None, *freed_bytes),
+        RemovalOutcome::AlreadyGone => ("already-gone", None, None, None),
+        RemovalOutcome::Skipped { why } => ("skipped", None, Some(why), None),
         RemovalOutcome::Failed { class, why, .. } => {
-            ("failed", Some(class.label()), Some(cut_at(why, ERROR_MAX)))
+            ("failed", Some(class.label()), Some(why), None)
         }
-        RemovalOutcome::Lost { why } => ("lost", None, Some(cut_at(why, ERROR_MAX))),
-        RemovalOutcome::NotBegun => ("skipped", None, None),
+        RemovalOutcome::Lost { why } => ("lost", None, Some(why), None),
+        RemovalOutcome::NotBegun => ("skipped", None, None, None),
     };
-    let freed = match ended.outcome {
-        RemovalOutcome::Removed { freed_bytes } => freed_bytes,
-        RemovalOutcome::AlreadyGone
-        | RemovalOutcome::Skipped { .. }
-        | RemovalOutcome::Failed { .. }
-        | RemovalOutcome::Lost { .. }
-        | RemovalOutcome::NotBegun => None,
-    };
+    let why = why.map(|why| cut_at(why, ERROR_MAX));
     let mut put = writing.sql.prepare_cached(&format!(
         "UPDATE removals SET result = ?, class = ?, why = ?, duration_ms = ?, freed_bytes = ?, ended_at = {NOW} \
          WHERE number = (SELECT max(number) FROM removals WHERE id = ? AND pass_id = ? AND target = ?)"
@@ -280,28 +273,26 @@ pub(super) fn put_failure(writing: &Writing<'_>, failure: &PastFailure) -> rusql
 
 /// Reads the passes and the failed sandboxes. Skips a row that this version cannot read.
 pub(super) fn history(sql: &Connection) -> rusqlite::Result<History> {
-    let newest = "SELECT report FROM passes WHERE is_done ORDER BY number DESC LIMIT ?";
-    let ended = sql
-        .prepare(newest)?
-        .query_map([PASSES_MAX], |row| row.get::<_, String>(0))?
-        .collect::<rusqlite::Result<Vec<String>>>()?;
-    let ended = ended.iter().rev();
-    let unfinished = "SELECT report FROM passes WHERE NOT is_done ORDER BY number DESC LIMIT ?";
-    let unfinished = sql
-        .prepare(unfinished)?
-        .query_map([PASSES_MAX], |row| row.get::<_, String>(0))?
-        .collect::<rusqlite::Result<Vec<String>>>()?;
-    let interrupted = unfinished.iter().rev();
     Ok(History {
-        ended: ended
-            .filter_map(|report| serde_json::from_str(report).ok())
-            .collect(),
-        interrupted: interrupted
-            .filter_map(|report| serde_json::from_str(report).ok())
+        ended: newest(sql, true)?,
+        interrupted: newest(sql, false)?
+            .into_iter()
             .map(|pass| cut_off(sql, pass))
             .collect::<rusqlite::Result<_>>()?,
         failures: failures(sql)?,
     })
+}
+
+/// Reads the newest passes that are over, or those that are not; the oldest of them first.
+fn newest(sql: &Connection, is_done: bool) -> rusqlite::Result<Vec<Pass>> {
+    let newest = "SELECT report FROM passes WHERE is_done = ? ORDER BY number DESC LIMIT ?";
+    let reports = sql
+        .prepare(newest)?
+        .query_map((is_done, PASSES_MAX), |row| row.get::<_, String>(0))?
+        .collect::<rusqlite::Result<Vec<String>>>()?;
+    let passes = reports.iter().rev();
+    let passes = passes.filter_map(|report| serde_json::from_str(report).ok());
+    Ok(passes.collect())
 }
 
 /// Reads the failed sandboxes, the earliest failure first.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use rusqlite::Connection;
 use serde::Serialize;
@@ -111,35 +111,28 @@ impl WriterHealth {
     }
 
     pub(super) fn status(&self) -> StateStatus {
-        self.lock().clone()
+        self.status.lock().clone()
     }
 
     pub(super) fn failed(&self, records: usize, error: &str) {
         self.failures
             .inc_by(u64::try_from(records).unwrap_or(u64::MAX));
-        if self
-            .lock()
-            .errors
-            .insert(JOURNAL, error.to_owned())
-            .is_none()
-        {
+        let known = &self.status;
+        let before = known.lock().errors.insert(JOURNAL, error.to_owned());
+        if before.is_none() {
             tracing::warn!(error, "state cannot be written; passes go on without it");
         }
     }
 
     fn worked(&self) {
-        if self.lock().errors.remove(JOURNAL).is_some() {
+        if self.status.lock().errors.remove(JOURNAL).is_some() {
             tracing::info!("state can be written again");
         }
     }
 
     fn noted(&self, store: &StateDir) {
-        let mut status = self.lock();
+        let mut status = self.status.lock();
         (status.locked, status.journal) = (store.is_locked(), store.is_open());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, StateStatus> {
-        self.status.lock()
     }
 }
 

@@ -90,11 +90,8 @@ impl Watch {
         if wanted.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let runner = self.worker.runner();
-        let quarantine = runner.next_attempts(look.taken_at);
-        let snapshot = look
-            .snapshot(quarantine)
-            .map_err(|error| error.to_string())?;
+        let snapshot = self.worker.runner().snapshot(look);
+        let snapshot = snapshot.map_err(|error| error.to_string())?;
         let policy = &self.worker.config().policy;
         let counts = gc::plan::summarize(&Knowledge::of(&snapshot, policy), policy, wanted);
         let some = counts

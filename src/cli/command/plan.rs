@@ -72,7 +72,7 @@ async fn own(site: &Site, args: &PlanArgs) -> anyhow::Result<()> {
     let mut policy = site.config.policy.clone();
     args.pass.options().apply_to(&mut policy);
     let (runner, look) = looked(site).await?;
-    let snapshot = look.snapshot(runner.next_attempts(look.taken_at))?;
+    let snapshot = runner.snapshot(&look)?;
     if !snapshot.seen.is_all() {
         note(INCOMPLETE);
     }

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::gc::{ImageUse, KeptObject, Plan, PodKnowledge, Removal, Subject, Summary};
-use crate::model::{Images, PodRef, Pods, Snapshot, Target, Text};
+use crate::gc::{KeptObject, Plan, Removal, Subject, Summary};
+use crate::model::{Images, Pods, Quarantined, Snapshot, Target};
 
 /// What is shown of a plan.
 #[derive(Deserialize)]
@@ -27,66 +27,14 @@ pub(super) struct ShownPlan {
 
 /// An object with its verdict's reason.
 #[derive(Deserialize)]
-#[serde(from = "RowJson")]
 pub(super) struct ShownRow {
+    #[serde(flatten)]
     pub(super) subject: Subject,
     pub(super) reason: String,
-    pub(super) detail: String,
-    pub(super) quarantine: Option<ShownQuarantine>,
-}
-
-/// How a sandbox failed.
-#[derive(Deserialize)]
-pub(super) struct ShownQuarantine {
-    pub(super) class: String,
-    pub(super) next_try: Timestamp,
-}
-
-/// A row of `GET /api/v1/plan`.
-#[derive(Deserialize)]
-struct RowJson {
-    target: Target,
-    id: Text,
-    name: Text,
-    pod: Option<PodRef>,
-    pod_state: PodKnowledge,
-    attempt: u32,
-    created_at: Timestamp,
-    age_seconds: i64,
-    last_used_at: Option<Timestamp>,
-    size_bytes: Option<u64>,
-    reason: String,
     #[serde(default)]
-    detail: String,
-    quarantine: Option<ShownQuarantine>,
-}
-
-impl From<RowJson> for ShownRow {
-    fn from(row: RowJson) -> Self {
-        let last_used_at = row.last_used_at;
-        let image = row.size_bytes.map(|size_bytes| {
-            Box::new(ImageUse {
-                last_used_at,
-                size_bytes,
-            })
-        });
-        Self {
-            subject: Subject {
-                target: row.target,
-                id: row.id,
-                name: row.name,
-                pod: row.pod.map(Into::into),
-                pod_state: row.pod_state,
-                attempt: row.attempt,
-                created_at: row.created_at,
-                age_seconds: row.age_seconds,
-                image,
-            },
-            reason: row.reason,
-            detail: row.detail,
-            quarantine: row.quarantine,
-        }
-    }
+    pub(super) detail: String,
+    /// How a sandbox failed.
+    pub(super) quarantine: Option<Box<Quarantined>>,
 }
 
 impl From<&Removal> for ShownRow {
@@ -106,10 +54,7 @@ impl From<&KeptObject> for ShownRow {
             subject: kept.subject.clone(),
             reason: kept.reason.label().to_owned(),
             detail: kept.detail.to_string(),
-            quarantine: kept.quarantine.as_ref().map(|known| ShownQuarantine {
-                class: known.class.label().to_owned(),
-                next_try: known.next_try,
-            }),
+            quarantine: kept.quarantine.clone(),
         }
     }
 }

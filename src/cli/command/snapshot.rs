@@ -166,7 +166,7 @@ async fn kept(config: &Config, pass: &str) -> anyhow::Result<Vec<u8>> {
 async fn own(site: &Site) -> anyhow::Result<Vec<u8>> {
     let config = &site.config;
     let (runner, look) = looked(site).await?;
-    let snapshot = look.snapshot(runner.next_attempts(look.taken_at))?;
+    let snapshot = runner.snapshot(&look)?;
     let file = snapshot_file::encode(&look.about(config), &config.policy, &snapshot);
     Ok(file?)
 }

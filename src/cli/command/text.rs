@@ -275,7 +275,8 @@ fn quarantine(kept: &ShownRow, now: Timestamp) -> Option<String> {
     let left = short_duration(known.next_try.duration_since(now));
     Some(format!(
         "{} ({}, next try in {left})",
-        kept.reason, known.class
+        kept.reason,
+        known.class.label()
     ))
 }
 

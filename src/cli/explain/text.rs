@@ -6,7 +6,9 @@ use serde_json::Value;
 use crate::cli::command::text::{clipped, titled, wrapped_at};
 use crate::cli::screen::terminal_columns;
 use crate::cli::service::NOT_UNDERSTOOD;
-use crate::gc::explain::shown::{ShownExplanation, ShownRule};
+use crate::gc::explain::{
+    ExplainAnswer, Explanation, ObjectAnswer, PodAnswer, RuleLine, RuleResult,
+};
 use crate::model::{escape, short_duration};
 
 /// Columns of a line, where the terminal has no fewer.
@@ -24,47 +26,47 @@ const OBJECTS: usize = 15;
 
 /// Formats an answer of `GET /api/v1/explain/ID`.
 pub(super) fn of(answer: Value) -> anyhow::Result<String> {
-    let shown: ShownExplanation = serde_json::from_value(answer).context(NOT_UNDERSTOOD)?;
-    anyhow::ensure!(!shown.kind.is_empty(), NOT_UNDERSTOOD);
+    let answer = serde_json::from_value(answer).context(NOT_UNDERSTOOD)?;
     let columns = terminal_columns(std::io::stdout()).map_or(COLUMNS, |it| it.min(COLUMNS));
-    Ok(if shown.kind == "pod" {
-        pod(&shown, columns)
-    } else {
-        object(&shown, columns)
+    Ok(match answer {
+        ExplainAnswer::Pod(answer) => pod(&answer, columns),
+        ExplainAnswer::Object(answer) => object(&answer, columns),
     })
 }
 
-fn object(shown: &ShownExplanation, columns: usize) -> String {
-    let judged = &shown.judged;
+fn object(answer: &ObjectAnswer, columns: usize) -> String {
+    let (judged, why) = (&answer.judged, &answer.why);
     let mut page = TextPage {
         text: format!("{}\n\n", escape::line(&judged.title)),
         columns,
     };
     let reason = format!("{} ({}): {}", judged.said(), judged.reason, judged.detail);
     page.part("Verdict", &reason);
-    if let Some(failed) = &shown.quarantine {
-        let left = short_duration(failed.next_try.duration_since(shown.taken_at));
+    if let Some(failed) = &judged.quarantine {
+        let left = short_duration(failed.next_try.duration_since(answer.taken_at));
         let words = format!(
             "{} failures ({}), next try in {left}: {}",
-            failed.failures, failed.class, failed.error
+            failed.failures,
+            failed.class.label(),
+            failed.error
         );
         page.part("Failed", &words);
     }
-    if let Some(since) = &shown.since {
-        let ago = short_duration(shown.taken_at.duration_since(since.at));
+    if let Some(since) = &why.since {
+        let ago = short_duration(answer.taken_at.duration_since(since.at));
         let at = since.at.strftime("%Y-%m-%d %H:%M:%S UTC");
         let words = format!("{at} ({ago} ago): {}", since.what);
         page.part("Since", &words);
     }
-    page.holders(shown);
-    for (number, change) in shown.would_change.iter().enumerate() {
+    page.holders(why);
+    for (number, change) in why.would_change.iter().enumerate() {
         if number == 0 {
             page.part("Change", &change.what);
         } else {
             page.part("", &format!("or {}", change.what));
         }
     }
-    page.rules(&shown.rules);
+    page.rules(&why.rules);
     page.text
 }
 
@@ -82,9 +84,9 @@ impl TextPage {
             .push_str(&titled(self.columns, title, &words, INDENT));
     }
 
-    fn holders(&mut self, shown: &ShownExplanation) {
+    fn holders(&mut self, why: &Explanation) {
         let mut title = "Held by";
-        let (held_by, more) = shown.holders(HOLDERS);
+        let (held_by, more) = why.holders(HOLDERS);
         for holder in held_by {
             let words = match &holder.reason {
                 Some(reason) => {
@@ -105,28 +107,35 @@ impl TextPage {
         }
     }
 
-    fn rules(&mut self, rules: &[ShownRule]) {
+    fn rules(&mut self, rules: &[RuleLine]) {
         let mut title = "Rules";
-        let asked = rules.iter().filter(|rule| rule.said != "not-reached");
+        let asked = rules
+            .iter()
+            .filter(|rule| rule.said != RuleResult::NotReached);
         for rule in asked {
             let mark = if rule.decides { '*' } else { ' ' };
             let inputs = clipped(&escape::line(&rule.inputs), PART_MAX);
-            let name = format!("{title:<INDENT$}{mark} {:<18}{}", rule.rule, rule.said);
+            let name = format!(
+                "{title:<INDENT$}{mark} {:<18}{}",
+                rule.rule,
+                rule.said.label()
+            );
             self.text
                 .push_str(&titled(self.columns, &name, &inputs, INPUTS));
             title = "";
         }
-        let rest = rules.iter().filter(|rule| rule.said == "not-reached");
-        let rest: Vec<&str> = rest.map(|rule| rule.rule.as_str()).collect();
+        let rest = rules
+            .iter()
+            .filter(|rule| rule.said == RuleResult::NotReached);
+        let rest: Vec<&str> = rest.map(|rule| &*rule.rule).collect();
         if !rest.is_empty() {
             self.part(title, &format!("not reached: {}", rest.join(", ")));
         }
     }
 }
 
-fn pod(shown: &ShownExplanation, columns: usize) -> String {
-    let facts = shown.pod.as_ref().map_or("", |pod| &pod.words);
-    let mut text = wrapped_at(columns, &escape::line(facts), 0);
+fn pod(shown: &PodAnswer, columns: usize) -> String {
+    let mut text = wrapped_at(columns, &escape::line(&shown.pod.words), 0);
     text.push('\n');
     let stays = shown.objects.iter().filter(|it| it.said() == "stays");
     let kept = stays.count();

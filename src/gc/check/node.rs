@@ -374,10 +374,8 @@ impl<'a> CheckedNode<'a> {
         'a: 'b,
     {
         let snapshot = self.snapshot;
-        let listed = match &snapshot.pods {
-            Pods::Known(list) => list.pods.get(uid),
-            Pods::Unknown(_) => None,
-        };
+        let listed = snapshot.pods.known();
+        let listed = listed.and_then(|list| list.pods.get(uid));
         let last_exit = snapshot.last_exits.get(uid).copied();
         let history = snapshot.pod_history.get(uid);
         CheckedPod::new(uid.as_str(), listed, history, last_exit)

@@ -3,79 +3,99 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::super::{PodKnowledge, Subject, Verdict};
 use super::find::{Hit, NotFound};
-use super::words::{kept_text, remove_text};
-use super::{Explainer, Explanation, JudgedObject, PodFacts, label, title};
+use super::words::{kept_text, remove_text, said};
+use super::{Explainer, Explanation, JudgedObject, PodFacts, Wording, label, title};
 use crate::model::{Quarantined, Target};
 
 /// Objects of a pod that an answer lists.
 const OBJECTS_MAX: usize = 500;
 
 /// What an answer is about.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Explanations"))]
 #[serde(untagged)]
-pub enum ExplainAnswer<'a> {
+pub enum ExplainAnswer {
     /// One object.
-    Object(Box<ObjectAnswer<'a>>),
+    Object(Box<ObjectAnswer>),
     /// A pod with its objects.
-    Pod(Box<PodAnswer<'a>>),
+    Pod(Box<PodAnswer>),
 }
 
 /// Why one object is kept or removed.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ObjectAnswer<'a> {
+pub struct ObjectAnswer {
+    /// The verdict.
     #[serde(flatten)]
-    object: ObjectVerdict<'a>,
+    pub judged: ObjectVerdict,
+    /// What leads to it, and what would change it.
     #[serde(flatten)]
-    why: Explanation,
-    taken_at: Timestamp,
+    pub why: Explanation,
+    /// When the node was looked at.
+    pub taken_at: Timestamp,
 }
 
 /// The verdict on one object.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ObjectVerdict<'a> {
-    kind: &'static str,
-    title: String,
-    verdict: &'static str,
-    reason: &'static str,
-    explanation: &'static str,
-    detail: String,
-    pod_explanation: Option<String>,
-    object: &'a Subject,
-    quarantine: Option<Quarantined>,
-    image: Option<ImageFields<'a>>,
+pub struct ObjectVerdict {
+    kind: Wording,
+    /// Its name, with its pod's.
+    pub title: String,
+    verdict: Wording,
+    /// The reason.
+    pub reason: Wording,
+    /// What the reason means.
+    pub explanation: Wording,
+    /// The facts behind it.
+    pub detail: String,
+    /// What is believed of its pod.
+    pub pod_explanation: Option<String>,
+    /// The object as a plan has it.
+    pub object: Subject,
+    /// How its removal failed.
+    pub quarantine: Option<Quarantined>,
+    image: Option<ImageFields>,
+}
+
+impl ObjectVerdict {
+    /// Says what becomes of it: `goes` or `stays`.
+    pub fn said(&self) -> &'static str {
+        said(&self.verdict)
+    }
 }
 
 /// The fields of an image that a plan omits.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ImageFields<'a> {
-    repo_tags: &'a [String],
-    repo_digests: &'a [String],
+struct ImageFields {
+    repo_tags: Vec<String>,
+    repo_digests: Vec<String>,
     pinned: bool,
-    runtime_handler: &'a str,
+    runtime_handler: String,
 }
 
 /// What is known of a pod, and the verdict on each of its objects.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct PodAnswer<'a> {
-    kind: &'static str,
-    uid: &'a str,
+pub struct PodAnswer {
+    kind: Wording,
+    uid: String,
     /// The answer in one sentence.
-    summary: String,
+    pub summary: String,
     pod_state: PodKnowledge,
-    explanation: String,
-    pod: PodFacts,
+    /// What is believed of it.
+    pub explanation: String,
+    /// What is known of it.
+    pub pod: PodFacts,
     /// Number of objects, of which `objects` may list only the first.
-    objects_total: usize,
-    objects: Vec<ObjectVerdict<'a>>,
+    pub objects_total: usize,
+    /// Its objects; those that stay come first.
+    pub objects: Vec<ObjectVerdict>,
     taken_at: Timestamp,
 }
 
@@ -88,10 +108,10 @@ impl<'a> Explainer<'a> {
         &self,
         id: &str,
         quarantine: impl Fn(&str) -> Option<Quarantined>,
-    ) -> Result<ExplainAnswer<'a>, NotFound> {
+    ) -> Result<ExplainAnswer, NotFound> {
         Ok(match self.find(id)? {
             Hit::Object(judged) => ExplainAnswer::Object(Box::new(ObjectAnswer {
-                object: self.verdict(judged, &quarantine),
+                judged: self.verdict(judged, &quarantine),
                 why: self.explain(judged),
                 taken_at: self.facts.snapshot.taken_at,
             })),
@@ -103,7 +123,7 @@ impl<'a> Explainer<'a> {
         &self,
         judged: JudgedObject<'a>,
         quarantine: &impl Fn(&str) -> Option<Quarantined>,
-    ) -> ObjectVerdict<'a> {
+    ) -> ObjectVerdict {
         let subject = judged.subject;
         let (verdict, reason, explanation) = match judged.verdict {
             Verdict::Keep(reason) => ("keep", reason.label(), kept_text(subject, reason)),
@@ -119,29 +139,25 @@ impl<'a> Explainer<'a> {
             Target::Containers | Target::Sandboxes | Target::Logs => None,
         };
         ObjectVerdict {
-            kind: subject.target.noun(),
+            kind: subject.target.noun().into(),
             title: title(subject),
-            verdict,
-            reason,
-            explanation,
+            verdict: verdict.into(),
+            reason: reason.into(),
+            explanation: explanation.into(),
             detail: self.detail(judged),
             pod_explanation: has_pod.then(|| self.pod_text(subject)),
-            object: subject,
+            object: subject.clone(),
             quarantine: quarantine(&subject.id),
             image: image.map(|image| ImageFields {
-                repo_tags: &image.repo_tags,
-                repo_digests: &image.repo_digests,
+                repo_tags: image.repo_tags.clone(),
+                repo_digests: image.repo_digests.clone(),
                 pinned: image.pinned,
-                runtime_handler: &image.handler,
+                runtime_handler: image.handler.clone(),
             }),
         }
     }
 
-    fn pod(
-        &self,
-        uid: &'a str,
-        quarantine: &impl Fn(&str) -> Option<Quarantined>,
-    ) -> PodAnswer<'a> {
+    fn pod(&self, uid: &'a str, quarantine: &impl Fn(&str) -> Option<Quarantined>) -> PodAnswer {
         let is_of_pod = |judged: &JudgedObject<'_>| {
             let pod = judged.subject.pod.as_ref();
             pod.is_some_and(|pod| pod.uid.as_str() == uid)
@@ -154,8 +170,8 @@ impl<'a> Explainer<'a> {
         let facts = self.pod_facts(uid, first);
         let objects = all.iter().take(OBJECTS_MAX);
         PodAnswer {
-            kind: "pod",
-            uid,
+            kind: "pod".into(),
+            uid: uid.to_owned(),
             summary: pod_summary(&facts, &all),
             pod_state: state,
             explanation: first.map_or_else(String::new, |subject| self.pod_text(subject)),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::super::containers::counts_from;
 use super::super::facts::span;
 use super::super::wait::at_later;
@@ -263,7 +265,9 @@ impl<'a> Explainer<'a> {
             it.subject.target == Target::Containers && it.subject.id.as_str() == first.id
         };
         let held = self.judged().find(is_it);
-        let (Some(held), Some("keep"), Some(reason)) = (held, first.verdict, first.reason) else {
+        let (Some(held), Some("keep"), Some(reason)) =
+            (held, first.verdict.as_deref(), &first.reason)
+        else {
             return vec![format!("{} must go first{others}", first.name)];
         };
         let root = self.would_change(held, &self.rules(held), &[]);
@@ -310,54 +314,41 @@ impl<'a> Explainer<'a> {
             .facts
             .history(subject.pod.as_deref())
             .filter(|_| by_absence);
-        if let Some(at) = history.and_then(|history| history.absent_since) {
-            let what = "the pod source stopped listing its pod";
-            return Some(Since { at, what });
-        }
-        let created = Since {
-            at: subject.created_at,
-            what: "created",
+        let (at, what) = match history.and_then(|history| history.absent_since) {
+            Some(at) => (at, "the pod source stopped listing its pod"),
+            None => self.began(subject)?,
         };
-        match subject.target {
+        let what = what.into();
+        Some(Since { at, what })
+    }
+
+    /// The same without its pod.
+    fn began(&self, subject: &Subject) -> Option<(Timestamp, &'static str)> {
+        let created = subject.created_at;
+        Some(match subject.target {
             Target::Containers => {
                 let (_, container) = self.facts.container(&subject.id)?;
-                let exited =
-                    (container.state == ContainerState::Exited).then_some(container.finished_at)?;
-                let what = if container.exit_undated {
-                    "first seen exited"
-                } else {
-                    "exited"
-                };
-                let exited = exited.map(|at| Since { at, what });
-                Some(exited.unwrap_or(created))
+                match container.finished_at {
+                    _ if container.state != ContainerState::Exited => return None,
+                    Some(at) if container.exit_undated => (at, "first seen exited"),
+                    Some(at) => (at, "exited"),
+                    None => (created, "created"),
+                }
             }
-            Target::Sandboxes => Some(created),
-            Target::Images => {
-                let used = subject.last_used_at();
-                let seen = Since {
-                    what: "first seen",
-                    ..created
-                };
-                Some(used.map_or(seen, |at| Since {
-                    at,
-                    what: "last used",
-                }))
-            }
-            Target::Logs => {
-                let dir = self.facts.log_dir(subject);
-                let orphan = dir.and_then(|dir| dir.orphan_since);
-                let what = match (dir, self.facts.log_link(subject)) {
-                    (Some(_), _) => "last changed",
-                    (None, Some(_)) => "made",
-                    (None, None) => "its container was created",
-                };
-                let changed = Since { what, ..created };
-                Some(orphan.map_or(changed, |at| Since {
-                    at,
-                    what: "first seen as an orphan",
-                }))
-            }
-        }
+            Target::Sandboxes => (created, "created"),
+            Target::Images => match subject.last_used_at() {
+                Some(at) => (at, "last used"),
+                None => (created, "first seen"),
+            },
+            Target::Logs => match (self.facts.log_dir(subject), self.facts.log_link(subject)) {
+                (Some(dir), _) => match dir.orphan_since {
+                    Some(at) => (at, "first seen as an orphan"),
+                    None => (created, "last changed"),
+                },
+                (None, Some(_)) => (created, "made"),
+                (None, None) => (created, "its container was created"),
+            },
+        })
     }
 }
 
@@ -417,14 +408,14 @@ mod tests {
             pod: Some(pod.into()),
             pod_state,
             attempt: 0,
-            created_at: jiff::Timestamp::UNIX_EPOCH,
+            created_at: Timestamp::UNIX_EPOCH,
             age_seconds: 0,
             image: None,
         }
     }
 
     fn change(subject: &Subject, verdict: Verdict) -> Vec<String> {
-        let snapshot = Snapshot::empty(jiff::Timestamp::UNIX_EPOCH);
+        let snapshot = Snapshot::empty(Timestamp::UNIX_EPOCH);
         let policy = Policy::default();
         let plan: Plan = plan(&snapshot, &policy, &Targets::all().0);
         let explainer = Explainer::of(&snapshot, &policy, &plan, PodSourceKind::Kubelet);

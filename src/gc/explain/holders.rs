@@ -78,11 +78,11 @@ impl<'a> Explainer<'a> {
         let (verdict, reason) = label(judged.verdict);
         let pod = subject.pod.as_deref();
         Holder {
-            kind: subject.target.noun(),
+            kind: subject.target.noun().into(),
             id: subject.id.to_string(),
             name: title(subject),
-            verdict: Some(verdict),
-            reason: Some(reason),
+            verdict: Some(verdict.into()),
+            reason: Some(reason.into()),
             detail: self.detail(judged),
             pod: pod.map(|pod| self.pod_facts(pod.uid.as_str(), Some(subject))),
         }
@@ -91,7 +91,7 @@ impl<'a> Explainer<'a> {
     fn pod_holder(&self, pod: &PodRef, subject: &Subject) -> Holder {
         let facts = self.pod_facts(pod.uid.as_str(), Some(subject));
         Holder {
-            kind: "pod",
+            kind: "pod".into(),
             id: facts.uid.clone(),
             name: format!("pod {}/{}", pod.namespace, pod.name),
             verdict: None,
@@ -118,13 +118,14 @@ impl<'a> Explainer<'a> {
             namespace: name(|pod| &pod.namespace),
             name: name(|pod| &pod.name),
             state: subject.map_or(PodKnowledge::Unknown, |subject| subject.pod_state),
-            source: self.source_words(),
+            source: self.source_words().into(),
             listed: listed.map(|pod| {
-                if pod.finished {
+                let word = if pod.finished {
                     "finished"
                 } else {
                     "running-or-pending"
-                }
+                };
+                word.into()
             }),
             ready_since: ready.map(|row| row.created_at).max(),
             absent_since: history.and_then(|history| history.absent_since),
@@ -138,8 +139,8 @@ impl<'a> Explainer<'a> {
     }
 
     fn facts_words(&self, facts: &PodFacts, is_static: bool, text: String) -> String {
-        let source = facts.source;
-        let known = match (facts.state, facts.listed) {
+        let source = &facts.source;
+        let known = match (facts.state, facts.listed.as_deref()) {
             (PodKnowledge::Active, _) if is_static => {
                 format!("{source} lists it, and the kubelet runs a static pod again")
             }

@@ -171,13 +171,13 @@ fn lines<R: VariantArray + Copy + Into<&'static str>>(
 
 fn line(rule: &'static str, verdict: Option<Verdict>, inputs: String) -> RuleLine {
     RuleLine {
-        rule,
+        rule: rule.into(),
         said: match verdict {
             None => RuleResult::Passes,
             Some(Verdict::Keep(_)) => RuleResult::Keeps,
             Some(Verdict::Remove(_)) => RuleResult::Removes,
         },
-        reason: verdict.map(|verdict| label(verdict).1),
+        reason: verdict.map(|verdict| label(verdict).1.into()),
         decides: false,
         inputs,
     }

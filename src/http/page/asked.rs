@@ -142,28 +142,30 @@ impl Asked {
 
     /// Returns the link to the same objects, with a change.
     pub(super) fn objects(&self, change: impl FnOnce(&mut Self)) -> String {
-        let mut asked = Self {
-            q: self.q.clone(),
-            show: self.show,
-            targets: self.targets.clone(),
-            page: 1,
-            ..Self::default()
-        };
+        let mut asked = self.list(1);
         change(&mut asked);
         format!("{}#objects", asked.link())
     }
 
     /// Returns the link to the explanation of an object, which keeps the list of objects as it is.
     pub(super) fn explanation(&self, id: &str) -> String {
-        let mut asked = Self {
+        let explain = Some(id.to_owned());
+        let asked = Self {
+            explain,
+            ..self.list(self.page)
+        };
+        format!("{}#explanation", asked.link())
+    }
+
+    /// Returns what selects the objects, alone.
+    fn list(&self, page: usize) -> Self {
+        Self {
             q: self.q.clone(),
             show: self.show,
             targets: self.targets.clone(),
-            page: self.page,
+            page,
             ..Self::default()
-        };
-        asked.explain = Some(id.to_owned());
-        format!("{}#explanation", asked.link())
+        }
     }
 
     /// Returns the link to the pass that is shown, or to the page as it is without one.

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::words::count;
+use super::words::{columns, count};
 use crate::model::{NodeFigures, Pass, short_size};
 
 /// What a figure was and is.
@@ -61,10 +61,7 @@ pub(super) fn before_after(pass: &Pass) -> Markup {
     }
     html! {
         table.change {
-            thead { tr {
-                th scope="col" { "Node" } th scope="col" { "before" } th scope="col" { "after" }
-                th scope="col" { "change" }
-            } }
+            (columns(&["Node", "before", "after", "change"]))
             tbody {
                 @for change in changes(before, after) {
                     tr {

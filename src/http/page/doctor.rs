@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::view::View;
-use super::words::text;
+use super::words::{columns, text};
 use crate::doctor::{Finding, Report, Severity};
 
 /// Findings that are shown; the API has more.
@@ -30,10 +30,7 @@ fn report_of(report: &Report) -> Markup {
     html! {
         p.answer { (text(&report.summary)) }
         table {
-            thead { tr {
-                th scope="col" { "Kind" } th scope="col" { "What was found" }
-                th scope="col" { "The change that would stop it" }
-            } }
+            (columns(&["Kind", "What was found", "The change that would stop it"]))
             tbody { @for finding in report.findings.iter().take(ROWS_MAX) { (row(finding)) } }
         }
         p.muted {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::view::{EVIDENCE_ROWS, PageResult, ShownEvidence, View};
-use super::words::{ago, count, name, short_id, text};
+use super::words::{ago, columns, count, name, short_id, text};
 use crate::model::{Evidence, escape, short_size};
 
 /// The most of a log that the page shows; its own path has all that is kept.
@@ -33,10 +33,7 @@ fn rows(view: &View) -> Markup {
     html! {
         @if rows.is_empty() { p.muted { "None is kept." } } @else {
             table {
-                thead { tr {
-                    th scope="col" { "Container" } th scope="col" { "How it ended" }
-                    th scope="col" { "Removed" } th scope="col" { "Log" }
-                } }
+                (columns(&["Container", "How it ended", "Removed", "Log"]))
                 tbody { @for evidence in rows { (row(view, evidence)) } }
             }
             @if rows.len() >= EVIDENCE_ROWS as usize {

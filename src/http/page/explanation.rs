@@ -1,43 +1,37 @@
 //! Why one object or pod stays or goes: what `GET /api/v1/explain` answers, as text.
 
 use maud::{Markup, html};
-use serde::Deserialize;
-use serde_json::Value;
 
 use super::view::{PageResult, View};
-use super::words::{ago, count, span, text};
-use crate::gc::explain::shown::{ShownChange, ShownExplanation, ShownHolder};
+use super::words::{ago, columns, count, span, text};
+use crate::gc::explain::{Change, ExplainAnswer, Holder, ObjectAnswer, PodAnswer, RuleLine};
 
 /// Objects of a pod and holders that are shown; the API has more.
 const ROWS_MAX: usize = 50;
 
-pub(super) fn section(view: &View, explanation: &PageResult<Value>) -> Markup {
-    let shown = explanation.as_ref().map_err(String::clone);
-    let shown = shown.and_then(|value| {
-        ShownExplanation::deserialize(value)
-            .map_err(|error| format!("the explanation cannot be shown: {error}"))
-    });
+pub(super) fn section(view: &View, explanation: &PageResult<ExplainAnswer>) -> Markup {
     html! {
         section #explanation .wide data-live aria-labelledby="explanation-title" {
-            @match shown {
+            @match explanation {
                 Err(why) => {
                     h2 #explanation-title { "No explanation" }
-                    p.problem { (text(&why)) }
+                    p.problem { (text(why)) }
                 }
-                Ok(shown) if shown.kind == "pod" => (pod(view, &shown)),
-                Ok(shown) => (object(view, &shown)),
+                Ok(ExplainAnswer::Pod(answer)) => (pod(view, answer)),
+                Ok(ExplainAnswer::Object(answer)) => (object(view, answer)),
             }
             p { a href=(view.asked.objects(|_| {})) { "Back to the objects" } }
         }
     }
 }
 
-fn object(view: &View, shown: &ShownExplanation) -> Markup {
-    let verdict = shown.judged.said();
-    let (holders, more) = shown.holders(ROWS_MAX);
+fn object(view: &View, answer: &ObjectAnswer) -> Markup {
+    let (judged, why) = (&answer.judged, &answer.why);
+    let verdict = judged.said();
+    let (holders, more) = why.holders(ROWS_MAX);
     html! {
-        h2 #explanation-title { "Why " (text(&shown.judged.title)) " " (verdict) }
-        p.answer { (text(&shown.summary)) }
+        h2 #explanation-title { "Why " (text(&judged.title)) " " (verdict) }
+        p.answer { (text(&why.summary)) }
         @if !holders.is_empty() {
             h3 { "Who holds it" }
             ul {
@@ -45,26 +39,26 @@ fn object(view: &View, shown: &ShownExplanation) -> Markup {
                 @if more > 0 { li { (count(more)) " more" } }
             }
         }
-        @if !shown.would_change.is_empty() {
+        @if !why.would_change.is_empty() {
             h3 { @if verdict == "stays" { "What would let it go" } @else { "What would keep it" } }
-            ul { @for change in &shown.would_change { li { (would_change(change)) } } }
+            ul { @for change in &why.would_change { li { (would_change(change)) } } }
         }
         h3 { "Facts" }
         dl {
             dt { "Reason" }
-            dd { b { (text(&shown.judged.reason)) } ": " (text(&shown.explanation)) }
-            @if !shown.judged.detail.is_empty() { dt { "Detail" } dd { (text(&shown.judged.detail)) } }
-            @if let Some(words) = &shown.pod_explanation { dt { "Its pod" } dd { (text(words)) } }
-            @if let Some(since) = &shown.since {
+            dd { b { (text(&judged.reason)) } ": " (text(&judged.explanation)) }
+            @if !judged.detail.is_empty() { dt { "Detail" } dd { (text(&judged.detail)) } }
+            @if let Some(words) = &judged.pod_explanation { dt { "Its pod" } dd { (text(words)) } }
+            @if let Some(since) = &why.since {
                 dt { "Since" } dd { (ago(since.at, view.now)) ": " (text(&since.what)) }
             }
-            dt { "Id" } dd { code { (text(&shown.judged.object.id)) } }
+            dt { "Id" } dd { code { (text(&judged.object.id)) } }
         }
-        (rules(shown))
+        (rules(&why.rules))
     }
 }
 
-fn held_by(view: &View, holder: &ShownHolder) -> Markup {
+fn held_by(view: &View, holder: &Holder) -> Markup {
     html! {
         a href=(view.asked.explanation(&holder.id)) { (text(&holder.name)) }
         @if let Some(verdict) = holder.said() {
@@ -76,7 +70,7 @@ fn held_by(view: &View, holder: &ShownHolder) -> Markup {
     }
 }
 
-fn would_change(change: &ShownChange) -> Markup {
+fn would_change(change: &Change) -> Markup {
     let seconds = change
         .in_seconds
         .map(|it| i64::try_from(it).unwrap_or(i64::MAX));
@@ -86,20 +80,18 @@ fn would_change(change: &ShownChange) -> Markup {
     }
 }
 
-fn rules(shown: &ShownExplanation) -> Markup {
+fn rules(rules: &[RuleLine]) -> Markup {
     html! {
-        @if !shown.rules.is_empty() {
+        @if !rules.is_empty() {
             details {
-                summary { "All " (shown.rules.len()) " rules with what they looked at" }
+                summary { "All " (rules.len()) " rules with what they looked at" }
                 table {
-                    thead { tr {
-                        th scope="col" { "Rule" } th scope="col" { "Said" } th scope="col" { "Looked at" }
-                    } }
+                    (columns(&["Rule", "Said", "Looked at"]))
                     tbody {
-                        @for rule in &shown.rules {
+                        @for rule in rules {
                             tr {
                                 th scope="row" { (text(&rule.rule)) }
-                                td { (text(&rule.said)) @if rule.decides { " " strong { "(decides)" } } }
+                                td { (rule.said.label()) @if rule.decides { " " strong { "(decides)" } } }
                                 td { (text(&rule.inputs)) }
                             }
                         }
@@ -110,19 +102,13 @@ fn rules(shown: &ShownExplanation) -> Markup {
     }
 }
 
-fn pod(view: &View, shown: &ShownExplanation) -> Markup {
-    let title = shown
-        .pod
-        .as_ref()
-        .map(|pod| format!("{}/{}", pod.namespace, pod.name));
+fn pod(view: &View, shown: &PodAnswer) -> Markup {
     html! {
-        h2 #explanation-title { "Pod " (text(&title.unwrap_or_default())) }
+        h2 #explanation-title { "Pod " (text(&shown.pod.namespace)) "/" (text(&shown.pod.name)) }
         p.answer { (text(&shown.summary)) }
         p { (text(&shown.explanation)) }
         table {
-            thead { tr {
-                th scope="col" { "Object" } th scope="col" { "Verdict" } th scope="col" { "Why" }
-            } }
+            (columns(&["Object", "Verdict", "Why"]))
             tbody {
                 @for judged in shown.objects.iter().take(ROWS_MAX) {
                     tr {

@@ -258,16 +258,9 @@ fn brakes(view: &View) -> Markup {
 }
 
 fn errors(look: &Look) -> Markup {
-    let errors = [
-        ("containers", look.containers.as_ref().err()),
-        ("sandboxes", look.sandboxes.as_ref().err()),
-        ("images", look.images.as_ref().err()),
-        ("file systems", look.filesystems.as_ref().err()),
-    ];
-    let errors = errors.into_iter();
     html! {
-        @for (what, error) in errors.filter_map(|(what, error)| Some((what, error?))) {
-            p.problem { (what) ": " (text(&error.to_string())) }
+        @for (part, error) in look.errors() {
+            p.problem { (part) ": " (text(&error.to_string())) }
         }
     }
 }

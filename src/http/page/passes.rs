@@ -7,7 +7,7 @@ use super::change::{before_after, figure};
 use super::messages::grouped;
 use super::plan::words as removal_words;
 use super::view::{May, View};
-use super::words::{ago, ahead, count, objects, span, text};
+use super::words::{ago, ahead, columns, count, objects, span, text};
 use crate::model::{Cause, NodeFigures, Outcome, Pass, Target, TargetReport, TriggerInfo};
 
 /// Past passes that are listed.
@@ -65,7 +65,7 @@ fn running(view: &View, pass: &Pass) -> Markup {
         h2 #pass-title { (what) " now" }
         p #progress role="status" { (progress_words(pass)) }
         table.progress data-pass=(pass.id) {
-            thead { tr { th scope="col" { "Of" } th scope="col" { "Progress" } } }
+            (columns(&["Of", "Progress"]))
             tbody {
                 @for (target, report) in &pass.targets {
                     tr data-target=(target) {
@@ -254,10 +254,7 @@ fn detail(view: &View, pass: &Pass) -> Markup {
     html! {
         h3 { "By target" }
         table.targets {
-            thead { tr {
-                th scope="col" { "Of" } th scope="col" { "Planned" } th scope="col" { "Removed" }
-                th scope="col" { "Failed" } th scope="col" { "Left" } th scope="col" { "Because" }
-            } }
+            (columns(&["Of", "Planned", "Removed", "Failed", "Left", "Because"]))
             tbody { @for (target, report) in &pass.targets { (of_target(*target, report)) } }
         }
         (whole_errors(pass))
@@ -307,11 +304,7 @@ pub(super) fn list(view: &View) -> Markup {
             @if ended().next().is_none() { p.muted { "None yet." } } @else {
                 div.scroll tabindex="0" role="region" aria-label="Table of past passes" {
                     table {
-                        thead { tr {
-                            th scope="col" { "When" } th scope="col" { "Asked by" } th scope="col" { "Outcome" }
-                            th scope="col" { "Removed" } th scope="col" { "Exited" } th scope="col" { "Not ready" }
-                            th scope="col" { "Lists" } th scope="col" { "Disk" }
-                        } }
+                        (columns(&["When", "Asked by", "Outcome", "Removed", "Exited", "Not ready", "Lists", "Disk"]))
                         tbody { @for pass in ended().take(ROWS_MAX) { (listed(pass, view.now)) } }
                     }
                 }

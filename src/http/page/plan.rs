@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::asked::{Asked, Show};
 use super::view::{May, View};
-use super::words::{count, objects, text};
+use super::words::{columns, count, objects, text};
 use crate::config::Mode;
 use crate::gc::explain::{keep_text, remove_text};
 use crate::gc::{Plan, Summary};
@@ -35,11 +35,7 @@ fn counts(plan: &Plan) -> Markup {
             "A pass now would remove " strong { (count(goes)) } " and keep " (count(stays))
         }
         table.plan {
-            thead { tr {
-                th scope="col" { "Of" }
-                th scope="col" { "goes, because" }
-                th scope="col" { "stays, because" }
-            } }
+            (columns(&["Of", "goes, because", "stays, because"]))
             tbody {
                 @for (target, summary) in &plan.summary { (of_target(plan, *target, summary)) }
             }

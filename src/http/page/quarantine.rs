@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::super::quarantine::{QuarantinedSandbox, SHOWN_MAX};
 use super::messages::innermost;
 use super::view::View;
-use super::words::{ahead, count, name, short_id, text};
+use super::words::{ahead, columns, count, name, short_id, text};
 use crate::model::FailureClass;
 
 /// A longer message is shown behind its beginning.
@@ -30,10 +30,7 @@ pub(super) fn section(view: &View) -> Markup {
                     }
                 }
                 table {
-                    thead { tr {
-                        th scope="col" { "Sandbox" } th scope="col" { "What fails" }
-                        th scope="col" { "Next try" }
-                    } }
+                    (columns(&["Sandbox", "What fails", "Next try"]))
                     tbody { @for sandbox in first { (row(view, sandbox)) } }
                 }
             }

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, Method, header};
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::super::events::Moved;
 use super::super::quarantine::QuarantinedSandbox;
-use super::super::{Problem, Service, clock, doctor, evidence, explain};
+use super::super::{Problem, Service, api, clock, doctor, evidence, explain};
 use super::asked::Asked;
 use crate::access::{Asking, Decision, Peer, Scope};
 use crate::config::Config;
@@ -18,6 +17,7 @@ use crate::doctor::Report;
 use crate::evidence::{cri_log, unpack};
 use crate::fleet::Standing;
 use crate::gc::Plan;
+use crate::gc::explain::ExplainAnswer;
 use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::health::{HealthFacts, HealthFinding, HealthReport};
 use crate::model::{Brake, Evidence, FailureClass, Pass, Pods, Target, Targets};
@@ -73,7 +73,7 @@ pub(super) struct NodeView {
     pub(super) plan: PageResult<Arc<Plan>>,
     /// The plan of the pass that must be confirmed.
     pub(super) asked_plan: Option<PageResult<Arc<Plan>>>,
-    pub(super) explanation: Option<PageResult<Value>>,
+    pub(super) explanation: Option<PageResult<ExplainAnswer>>,
 }
 
 /// All that the page shows.
@@ -123,7 +123,14 @@ impl View {
             Ok(Ok(look)) => (Some(look), true),
             Ok(Err(_)) | Err(_) => (service.observer.latest(), false),
         };
-        let pass = asked_pass(service, &asked).await;
+        let pass = match &asked.pass {
+            Some(id) => Some(
+                api::found(service, id)
+                    .await
+                    .map_err(|problem| problem.error),
+            ),
+            None => None,
+        };
         let lines = lines(service, &asked);
         let evidence = evidence_of_pod(service, &asked).await;
         let shown_evidence = match &asked.evidence {
@@ -170,8 +177,7 @@ impl View {
 
     /// Returns the waiting passes.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Pass> {
-        let waits = |pass: &&Pass| pass.started_at.is_none() && !pass.is_done();
-        self.passes.iter().filter(waits)
+        self.passes.iter().filter(|pass| pass.waits())
     }
 
     /// Returns the passes that ended, newest first.
@@ -236,16 +242,6 @@ fn pods(service: &Service, look: &Look) -> (SourceState, Option<String>) {
         (Err(_), pods @ Pods::Unknown(why)) => (pods.into(), Some(why.to_string())),
         (Err(_), pods @ Pods::Known(_)) => (pods.into(), None),
     }
-}
-
-async fn asked_pass(service: &Service, asked: &Asked) -> Option<PageResult<Pass>> {
-    let id = asked.pass.as_ref()?;
-    if let Some(record) = service.worker.find(id) {
-        return Some(Ok(record.pass()));
-    }
-    let found = service.worker.runner().journal.pass(id).await;
-    let missing = || format!("no pass \"{id}\" is remembered");
-    Some(found.ok().flatten().ok_or_else(missing))
 }
 
 fn lines(service: &Service, asked: &Asked) -> Vec<String> {

@@ -24,6 +24,11 @@ pub(super) fn name(name: &str) -> Markup {
     }
 }
 
+/// Writes the head of a table.
+pub(super) fn columns(titles: &[&str]) -> Markup {
+    html! { thead { tr { @for title in titles { th scope="col" { (title) } } } } }
+}
+
 /// Returns the beginning of an id, as long as runtimes' own tools show.
 pub(super) fn short_id(id: &str) -> &str {
     id.get(..13).unwrap_or(id)

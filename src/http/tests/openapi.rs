@@ -55,7 +55,7 @@ fn schemas() -> Map<String, Value> {
     written.subschema_for::<SavedPlan>();
     written.subschema_for::<Head>();
     written.subschema_for::<SavedPlanEntry>();
-    written.subschema_for::<ExplainAnswer<'static>>();
+    written.subschema_for::<ExplainAnswer>();
     written.subschema_for::<Report>();
     written.subschema_for::<Pass>();
     written.subschema_for::<RemovalRecord>();

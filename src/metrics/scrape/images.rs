@@ -25,9 +25,7 @@ pub(super) fn encode(
 
 /// Collects every name by which an image is used; `None` if some are unknown.
 fn named(containers: &[Container], store: &Images) -> Option<ImageMatcher> {
-    let Images::Known(store) = store else {
-        return None;
-    };
+    let store = store.known()?;
     // Most containers share their image with others: found by its address, which is cheaper than by its names.
     let mut users: Vec<&ContainerImage> = containers.iter().map(|c| &*c.image).collect();
     users.sort_unstable_by_key(|image| std::ptr::from_ref::<ContainerImage>(image));

@@ -20,58 +20,32 @@ pub(super) struct Page {
 
 /// A family's name. The library adds the unit to it, and a full stop to the help.
 #[derive(Debug)]
-pub(super) struct Name {
-    name: String,
-    unit: Option<Unit>,
-}
+pub(super) struct Name(String, Option<Unit>);
 
 /// A name without a unit.
 pub(super) fn plain(name: impl Into<String>) -> Name {
-    Name {
-        name: name.into(),
-        unit: None,
-    }
+    Name(name.into(), None)
 }
 
 /// A name that ends in `_bytes`.
 pub(super) fn bytes(name: impl Into<String>) -> Name {
-    Name {
-        name: name.into(),
-        unit: Some(Unit::Bytes),
-    }
+    Name(name.into(), Some(Unit::Bytes))
 }
 
 /// A name that ends in `_seconds`.
 pub(super) fn seconds(name: impl Into<String>) -> Name {
-    Name {
-        name: name.into(),
-        unit: Some(Unit::Seconds),
-    }
+    Name(name.into(), Some(Unit::Seconds))
 }
 
 impl Page {
     /// Adds a gauge, if it has samples.
     pub(super) fn gauge(&mut self, name: Name, help: &str, samples: Vec<Sample>) {
-        self.add(
-            name,
-            help,
-            Samples {
-                kind: Kind::Gauge,
-                samples,
-            },
-        );
+        self.add(name, help, Kind::Gauge, samples);
     }
 
     /// Adds a counter whose value comes from elsewhere, if it has samples.
     pub(super) fn counter(&mut self, name: Name, help: &str, samples: Vec<Sample>) {
-        self.add(
-            name,
-            help,
-            Samples {
-                kind: Kind::Counter,
-                samples,
-            },
-        );
+        self.add(name, help, Kind::Counter, samples);
     }
 
     /// Adds an info metric; the library adds `_info` to its name.
@@ -80,12 +54,11 @@ impl Page {
         self.registry.register(name, help, Info::new(labels));
     }
 
-    fn add(&mut self, name: Name, help: &str, samples: Samples) {
-        match name.unit {
-            Some(unit) => self
-                .registry
-                .register_with_unit(name.name, help, unit, samples),
-            None => self.registry.register(name.name, help, samples),
+    fn add(&mut self, Name(name, unit): Name, help: &str, kind: Kind, samples: Vec<Sample>) {
+        let samples = Samples { kind, samples };
+        match unit {
+            Some(unit) => self.registry.register_with_unit(name, help, unit, samples),
+            None => self.registry.register(name, help, samples),
         }
     }
 

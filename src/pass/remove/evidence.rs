@@ -17,7 +17,7 @@ use crate::logs::Roots;
 use crate::metrics::Metrics;
 use crate::model::{
     ContainerState, Evidence, EvidenceFailure, EvidencePod, LABELS_MAX, MESSAGE_BYTES_MAX,
-    PodOwner, Pods, TEXT_BYTES_MAX, cut, ending,
+    PodOwner, TEXT_BYTES_MAX, cut, ending,
 };
 use crate::pass::Runner;
 use crate::runtime::ContainerStatus;
@@ -98,10 +98,8 @@ impl EvidenceKeeper {
         let Some(pod) = removal.subject.pod.as_ref().filter(|_| self.is_on()) else {
             return PodMeta::default();
         };
-        let owner = match &look.pods {
-            Pods::Known(list) => list.owners.get(&pod.uid).cloned(),
-            Pods::Unknown(_) => None,
-        };
+        let listed = look.pods.known();
+        let owner = listed.and_then(|list| list.owners.get(&pod.uid).cloned());
         let sandboxes = look.sandboxes.iter().flat_map(|list| list.rows.iter());
         let is_its = |it: &Arc<_>| Arc::ptr_eq(it, pod) || it.uid == pod.uid;
         let sandbox = sandboxes

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::evidence::IsKept;
 use crate::events::LastRecord;
@@ -35,7 +35,7 @@ struct RemovedContainers {
 impl Gone {
     /// Returns the containers not handed out before.
     pub(in crate::pass) fn take(&self) -> Vec<RemovedContainer> {
-        let mut removed = self.lock();
+        let mut removed = self.0.lock();
         let new = removed
             .all
             .get(removed.taken..)
@@ -47,12 +47,12 @@ impl Gone {
 
     /// Says whether a container was removed.
     pub(in crate::pass) fn has(&self, id: &ContainerId) -> bool {
-        self.lock().ids.contains(id)
+        self.0.lock().ids.contains(id)
     }
 
     /// Returns the newest container of each pod, of [`LAST_MAX`] pods.
     pub(in crate::pass) fn last_records(&self) -> Vec<LastRecord> {
-        self.lock().last.values().cloned().collect()
+        self.0.lock().last.values().cloned().collect()
     }
 
     pub(super) fn note(
@@ -64,7 +64,7 @@ impl Gone {
         let (Some(pod), subject) = (removal.subject.pod.clone(), &removal.subject) else {
             return;
         };
-        let mut removed = self.lock();
+        let mut removed = self.0.lock();
         removed.note_last(&pod, removal, &status, evidence);
         if !status.log_path.is_empty() && removed.all.len() < GONE_MAX {
             removed.ids.insert(status.id.clone());
@@ -77,10 +77,6 @@ impl Gone {
                 log_path: status.log_path.into(),
             });
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RemovedContainers> {
-        self.0.lock()
     }
 }
 

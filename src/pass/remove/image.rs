@@ -6,10 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use super::Remover;
+use super::{RemovalStep, Remover, ended_now, stays};
 use crate::gc::{Expected, Removal};
 use crate::model::{ContainerId, ContainerImage, Coverage, Image, ImageMatcher, RemovalOutcome};
-use crate::runtime::{self, RemovalAnswer};
+use crate::runtime;
 use crate::snapshot::Look;
 
 /// Asks once more, and removes the image if it is still as planned. `look` is the plan's.
@@ -17,42 +17,28 @@ pub(super) async fn image(
     remover: &Remover,
     look: &Look,
     removal: &Removal,
-) -> Result<RemovalOutcome, runtime::Error> {
+) -> RemovalStep<RemovalOutcome> {
     let client = &remover.client;
     let Expected::Image { handler, names } = &removal.expected else {
-        return Ok(RemovalOutcome::skipped("it was not planned as an image"));
+        return stays("it was not planned as an image");
     };
     let key = removal.subject.id.as_str();
     let Some(image) = find(client, key).await? else {
         return Ok(RemovalOutcome::AlreadyGone);
     };
     if image.names != names.iter().cloned().collect() {
-        return Ok(RemovalOutcome::skipped(
-            "its tags have changed since the plan",
-        ));
+        return stays("its tags have changed since the plan");
     }
     if image.rows.iter().any(|row| row.pinned) {
-        return Ok(RemovalOutcome::skipped("it is pinned now"));
+        return stays("it is pinned now");
     }
-    if let Some(stays) = used(client, look, &image).await? {
-        return Ok(stays);
-    }
+    unused(client, look, &image).await?;
     let Some(id) = image.rows.first().map(|row| row.id.as_str()) else {
         return Ok(RemovalOutcome::AlreadyGone);
     };
-    if remover.stops.reached().is_some() {
-        return Ok(RemovalOutcome::NotBegun);
-    }
-    match client.remove_image(id, handler).await {
-        Ok(RemovalAnswer::Removed) => Ok(RemovalOutcome::REMOVED),
-        Ok(RemovalAnswer::NotFound) => Ok(RemovalOutcome::AlreadyGone),
-        Err(error) if error.is_lost() || error.is_timeout() => Err(error),
-        // Another client (the kubelet) may have removed it: gone is success.
-        Err(error) => match find(client, key).await {
-            Ok(None) => Ok(RemovalOutcome::AlreadyGone),
-            Ok(Some(_)) | Err(_) => Err(error),
-        },
-    }
+    remover.may_go_on()?;
+    let result = client.remove_image(id, handler).await;
+    ended_now(result, find(client, key)).await
 }
 
 /// An image as it is listed now.
@@ -87,45 +73,35 @@ async fn find(client: &runtime::Client, key: &str) -> Result<Option<ListedImage>
     Ok(Some(ListedImage { rows, names }))
 }
 
-/// Looks for a container, in any state, that names or mounts the image. Asks for the mounts of containers that
+/// Ends the removal if a container, in any state, names or mounts the image. Asks for the mounts of containers that
 /// are newer than the plan's look.
-async fn used(
-    client: &runtime::Client,
-    look: &Look,
-    image: &ListedImage,
-) -> Result<Option<RemovalOutcome>, runtime::Error> {
+async fn unused(client: &runtime::Client, look: &Look, image: &ListedImage) -> RemovalStep {
     let list = client.list_containers().await?;
     whole("ListContainers", list.malformed)?;
     if list.coverage != Coverage::Whole {
-        return Ok(Some(RemovalOutcome::skipped(
-            "not every container could be listed",
-        )));
+        return stays("not every container could be listed");
     }
     let users: BTreeSet<&ContainerImage> = list.rows.iter().map(|row| &*row.image).collect();
     if users.iter().any(|user| user.names.is_empty()) {
-        return Ok(Some(RemovalOutcome::skipped(
-            "a container does not say what it uses",
-        )));
+        return stays("a container does not say what it uses");
     }
     if image.is_meant(users.iter().flat_map(|user| &user.names)) {
-        return Ok(Some(RemovalOutcome::skipped("a container uses it")));
+        return stays("a container uses it");
     }
     let known = look.containers.as_ref().map(|list| list.rows.as_slice());
     let known: BTreeSet<&ContainerId> = known.unwrap_or_default().iter().map(|c| &c.id).collect();
     for container in list.rows.iter().filter(|row| !known.contains(&row.id)) {
         if container.id.is_stand_in() {
-            return Ok(Some(RemovalOutcome::skipped(
-                "a container without an id may have it mounted",
-            )));
+            return stays("a container without an id may have it mounted");
         }
         let Some(status) = client.container_status(&container.id).await? else {
             continue;
         };
         if image.is_meant(&status.volume_images) {
-            return Ok(Some(RemovalOutcome::skipped("a container has it mounted")));
+            return stays("a container has it mounted");
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 impl ListedImage {

@@ -8,6 +8,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::super::stops::Stops;
+use super::{RemovalStep, stays};
 use crate::gc::{Expected, Removal};
 use crate::logs::{Error, Roots, container_log, dead_link, pod_dir};
 use crate::model::{
@@ -96,7 +97,7 @@ impl LogRemover {
         &self,
         client: &runtime::Client,
         removal: &Removal,
-    ) -> Result<RemovalOutcome, runtime::Error> {
+    ) -> RemovalStep<RemovalOutcome> {
         match &removal.expected {
             Expected::PodLogDir {
                 uid,
@@ -104,9 +105,7 @@ impl LogRemover {
                 modified_at,
             } => {
                 if client.has_anything_of_pod(uid).await? {
-                    return Ok(RemovalOutcome::skipped(
-                        "the runtime has something of its pod",
-                    ));
+                    return stays("the runtime has something of its pod");
                 }
                 let (name, inode, planned) = (removal.subject.name.clone(), *inode, *modified_at);
                 let work = move |roots: &Roots| pod_dir(roots, &name, inode, planned);
@@ -114,16 +113,14 @@ impl LogRemover {
             }
             Expected::LogLink(id) => {
                 if lives(client, id).await? {
-                    return Ok(RemovalOutcome::skipped(
-                        "its container is there and has not exited",
-                    ));
+                    return stays("its container is there and has not exited");
                 }
                 let name = removal.subject.name.clone();
                 Ok(self.run(move |roots| dead_link(roots, &name)).await)
             }
             Expected::ContainerLog(container) => self.of_container(client, container).await,
             Expected::Container(_) | Expected::Sandbox | Expected::Image { .. } => {
-                Ok(RemovalOutcome::skipped("it was planned as something else"))
+                stays("it was planned as something else")
             }
         }
     }
@@ -132,34 +129,26 @@ impl LogRemover {
         &self,
         client: &runtime::Client,
         container: &RemovedContainer,
-    ) -> Result<RemovalOutcome, runtime::Error> {
-        if let Some(why) = self.is_needed(client, container).await? {
-            return Ok(RemovalOutcome::skipped(why));
-        }
+    ) -> RemovalStep<RemovalOutcome> {
+        self.not_needed(client, container).await?;
         let path = Path::new(container.log_path.as_str());
         let Ok(below) = path.strip_prefix(&self.roots.pods).map(Path::to_owned) else {
-            return Ok(RemovalOutcome::skipped(
-                "it does not lie below the log root",
-            ));
+            return stays("it does not lie below the log root");
         };
         let link = link_name(&container.pod, &container.name, &container.id);
         let work = move |roots: &Roots| container_log(roots, &below, link.as_deref());
         Ok(self.run(work).await)
     }
 
-    /// Returns why the log of a removed container stays, if it does.
-    async fn is_needed(
-        &self,
-        client: &runtime::Client,
-        gone: &RemovedContainer,
-    ) -> Result<Option<&'static str>, runtime::Error> {
+    /// Ends the removal if the log of a removed container may be written or read again.
+    async fn not_needed(&self, client: &runtime::Client, gone: &RemovedContainer) -> RemovalStep {
         let shared = self.shared.containers(client).await;
         let is_listed = |all: &Rows<Container>| all.iter().any(|it| it.id == gone.id);
         // It may have gone since.
         if shared.as_ref().is_none_or(|(_, all)| is_listed(all))
             && client.container_status(&gone.id).await?.is_some()
         {
-            return Ok(Some("its container is still there"));
+            return stays("its container is still there");
         }
         // The answer to that question may have taken long.
         let listed = match shared {
@@ -168,10 +157,10 @@ impl LogRemover {
         };
         for other in listed.iter().filter(|it| is_namesake(it, gone)) {
             if writes(client, other, gone).await? {
-                return Ok(Some("a container may write to it"));
+                return stays("a container may write to it");
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     async fn run(

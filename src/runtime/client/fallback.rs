@@ -118,10 +118,6 @@ struct RowsAtRefusal {
 }
 
 impl<M> ListState<M> {
-    fn memory(&self) -> MutexGuard<'_, FallbackMemory> {
-        self.memory.lock()
-    }
-
     /// Returns the cached rows of the client's present connection.
     fn row_cache(&self, client: &Client) -> MutexGuard<'_, RowCache<M>>
     where
@@ -134,7 +130,7 @@ impl<M> ListState<M> {
 
     /// Returns the state in which this look begins.
     fn begin(&self, connection: u64) -> FallbackMemory {
-        let mut memory = self.memory();
+        let mut memory = self.memory.lock();
         if memory.connection != connection {
             *memory = FallbackMemory {
                 connection,
@@ -158,7 +154,7 @@ impl<M> ListState<M> {
 
     /// Stores the state in which the look ended.
     fn end(&self, kind: &'static str, ended: FallbackMemory) {
-        let mut memory = self.memory();
+        let mut memory = self.memory.lock();
         if memory.connection != ended.connection {
             return;
         }

@@ -30,7 +30,7 @@ fn decides_once(explainer: &Explainer<'_>, judged: JudgedObject<'_>) -> Result<(
     let deciding: Vec<_> = rules.iter().filter(|line| line.decides).collect();
     prop_assert_eq!(deciding.len(), 1, "{:?}: {:#?}", judged, rules);
     prop_assert_eq!(
-        (deciding[0].said, deciding[0].reason),
+        (deciding[0].said, deciding[0].reason.as_deref()),
         (said, Some(reason)),
         "{:?}: {:#?}",
         judged,

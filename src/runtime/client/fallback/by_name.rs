@@ -183,7 +183,10 @@ async fn neighbours<K: FallbackList>(
     client: &Client,
     clock: Clock,
 ) -> Result<BTreeSet<(Option<PodUid>, PodSandboxId)>, Error> {
-    let memory = K::list_state(&client.shared.list_states).memory().clone();
+    let memory = K::list_state(&client.shared.list_states)
+        .memory
+        .lock()
+        .clone();
     let whole = if memory.below {
         None
     } else {
