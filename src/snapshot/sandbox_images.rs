@@ -47,13 +47,40 @@ impl SandboxImages {
             }
         };
         self.asker.each(due, terms, call, answered).await;
-        let silent = ready.len() - self.known.len();
+        self.all_names(&ready, status.sandbox_images)
+    }
+
+    /// Returns the images of the ready sandboxes and of the configuration. One that answered late may no longer be
+    /// ready: it counts for no other.
+    fn all_names(&self, ready: &BTreeSet<&PodSandboxId>, configured: Vec<String>) -> ImageNames {
+        let silent = ready.iter().filter(|id| !self.known.contains_key(**id));
+        let silent = silent.count();
         if silent > 0 {
             return ImageNames::Unknown(format!(
                 "{silent} ready sandboxes have not said yet what they were made from"
             ));
         }
         let made_from = self.known.values().flatten().cloned();
-        ImageNames::Known(made_from.chain(status.sandbox_images).collect())
+        ImageNames::Known(made_from.chain(configured).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_answer_about_a_sandbox_that_is_gone_counts_for_no_other() {
+        let id = |id: &str| PodSandboxId::new(id).unwrap();
+        let (silent, gone) = (id("silent"), id("gone"));
+        let mut images = SandboxImages::default();
+        let image = Some("pause:3.9".to_owned());
+        images.known.insert(gone, image.clone());
+        let ready = [&silent].into();
+        let names = images.all_names(&ready, Vec::new());
+        assert!(matches!(&names, ImageNames::Unknown(why) if why.starts_with("1 ready")));
+        images.known.insert(silent.clone(), image);
+        let names = images.all_names(&ready, Vec::new());
+        assert_eq!(names, ImageNames::Known(["pause:3.9".to_owned()].into()));
     }
 }
