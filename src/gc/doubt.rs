@@ -36,6 +36,38 @@ impl PodDoubt {
         words.to_owned()
     }
 
+    /// Says what must change before a list proves something about the pod that is called `name`.
+    pub(super) fn change(self, name: &str) -> String {
+        match self {
+            Self::Source | Self::Origin | Self::NoOtherPod | Self::MirrorsOnly => format!(
+                "a pod source must answer completely and show {name} to be finished or gone (pods.source)"
+            ),
+            Self::UnseenPods | Self::UnseenRecords => {
+                format!("the runtime must answer whole lists, so that all of {name} is seen")
+            }
+            Self::MayRun => {
+                format!("the runtime must know the states of all containers of {name}")
+            }
+            Self::Rebooted => format!(
+                "a sandbox must be ready, or the machine's start {} ago; then {name} can be seen to be gone",
+                span(AFTER_REBOOT)
+            ),
+            Self::OlderList => {
+                format!("the pod list must be written again without {name}")
+            }
+        }
+    }
+
+    /// Says whether `pods.assume_finished_after` may let the pod count as finished all the same.
+    pub(super) fn may_be_assumed_away(self) -> bool {
+        match self {
+            Self::Source | Self::Origin | Self::NoOtherPod | Self::Rebooted | Self::OlderList => {
+                true
+            }
+            Self::UnseenPods | Self::UnseenRecords | Self::MayRun | Self::MirrorsOnly => false,
+        }
+    }
+
     /// Returns what the person on call can do, for a source in this state.
     pub fn remedy(self, source: SourceState) -> &'static str {
         match self {

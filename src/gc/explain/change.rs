@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::super::containers::counts_from;
 use super::super::facts::span;
 use super::super::wait::at_later;
-use super::super::{PodKnowledge, Subject, Verdict, plan};
+use super::super::{PodDoubt, PodKnowledge, Subject, Verdict, plan};
 use super::{Change, Explainer, Holder, JudgedObject, RuleLine, Since, decided, label};
 use crate::model::{ContainerState, KeepReason, RemoveReason, Target, Targets};
 
@@ -239,10 +239,10 @@ impl<'a> Explainer<'a> {
                 format!("lower policy.{section}.max_dead below the number of dead {section}"),
             ],
             PodKnowledge::Unknown => {
-                let mut changes = vec![format!(
-                    "a pod source must answer completely and show {name} to be finished or gone (pods.source)"
-                )];
-                if subject.target != Target::Logs {
+                let doubt = self.facts.knowledge.doubt(&pod.uid, subject.created_at);
+                let doubt = doubt.unwrap_or(PodDoubt::Source);
+                let mut changes = vec![doubt.change(&name)];
+                if subject.target != Target::Logs && doubt.may_be_assumed_away() {
                     let set = "set pods.assume_finished_after, for pods without a sign of life";
                     changes.push(set.to_owned());
                 }
@@ -393,7 +393,10 @@ fn to_keep(target: Target, reason: RemoveReason) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::gc::{Plan, Policy};
-    use crate::model::{PodRef, PodSourceKind, PodUid, Snapshot, Text};
+    use crate::model::{
+        ConfigSource, Coverage, Labels, ListCoverage, PodList, PodRef, PodSandbox, PodSandboxId,
+        PodSandboxState, PodSourceKind, PodUid, Pods, Snapshot, Text,
+    };
 
     fn subject(target: Target, pod_state: PodKnowledge) -> Subject {
         let pod = PodRef {
@@ -416,9 +419,13 @@ mod tests {
 
     fn change(subject: &Subject, verdict: Verdict) -> Vec<String> {
         let snapshot = Snapshot::empty(Timestamp::UNIX_EPOCH);
+        change_on(&snapshot, subject, verdict)
+    }
+
+    fn change_on(snapshot: &Snapshot, subject: &Subject, verdict: Verdict) -> Vec<String> {
         let policy = Policy::default();
-        let plan: Plan = plan(&snapshot, &policy, &Targets::all().0);
-        let explainer = Explainer::of(&snapshot, &policy, &plan, PodSourceKind::Kubelet);
+        let plan: Plan = plan(snapshot, &policy, &Targets::all().0);
+        let explainer = Explainer::of(snapshot, &policy, &plan, PodSourceKind::Kubelet);
         let judged = JudgedObject { subject, verdict };
         let changes = explainer.would_change(judged, &[], &[]);
         changes.into_iter().map(|change| change.what).collect()
@@ -458,5 +465,38 @@ mod tests {
                 "{changes}"
             );
         }
+    }
+    /// A pod list of another source, or none, and a list of sandboxes that is incomplete.
+    #[test]
+    fn what_would_show_the_end_of_an_unknown_pod_depends_on_the_doubt() {
+        let sandbox = PodSandbox {
+            id: PodSandboxId::new("s".repeat(64)).unwrap(),
+            pod: subject(Target::Sandboxes, PodKnowledge::Unknown).pod,
+            attempt: 0,
+            state: PodSandboxState::NotReady,
+            created_at: Timestamp::UNIX_EPOCH,
+            config_source: Some(ConfigSource::Api),
+            labels: Labels::default(),
+        };
+        let snapshot = Snapshot {
+            sandboxes: vec![sandbox].into(),
+            pods: Pods::Known(PodList::default()),
+            ..Snapshot::empty(Timestamp::UNIX_EPOCH)
+        };
+        let incomplete = Snapshot {
+            seen: ListCoverage {
+                sandboxes: Coverage::Partial,
+                ..ListCoverage::default()
+            },
+            ..snapshot.clone()
+        };
+        let subject = subject(Target::Sandboxes, PodKnowledge::Unknown);
+        let verdict = Verdict::Keep(KeepReason::Newest);
+        let changes = change_on(&snapshot, &subject, verdict).join(" | ");
+        assert!(changes.contains("a pod source must answer"), "{changes}");
+        assert!(changes.contains("assume_finished_after"), "{changes}");
+        let changes = change_on(&incomplete, &subject, verdict).join(" | ");
+        assert!(changes.contains("must answer whole lists"), "{changes}");
+        assert!(!changes.contains("assume_finished_after"), "{changes}");
     }
 }
