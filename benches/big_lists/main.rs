@@ -192,7 +192,8 @@ struct Service {
 impl Service {
     async fn start(endpoint: &str, root: &std::path::Path) -> Self {
         let started = Instant::now();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_crisweep"))
+        let built = env!("CARGO_BIN_EXE_crisweep").into();
+        let mut child = Command::new(std::env::var_os("CRISWEEP").unwrap_or(built))
             .args(["--web.listen-address", "127.0.0.1:0"])
             .args(["--log.format", "json", "--runtime-endpoint", endpoint])
             .env("CRISWEEP__RUNTIME__HOST_ROOT", root)
