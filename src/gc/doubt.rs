@@ -28,9 +28,7 @@ impl PodDoubt {
                 "no sandbox that was seen names the pod's one source (kubernetes.io/config.source)"
             }
             Self::NoOtherPod => "the pod list holds no other pod of the same source",
-            Self::MirrorsOnly => {
-                "it is a static pod, and the API server's list does not show that one is gone"
-            }
+            Self::MirrorsOnly => "the API server's list does not show that a static pod is gone",
             Self::OlderList => "the pod list is older than the pod's last container or exit",
         };
         words.to_owned()

@@ -213,7 +213,7 @@ mod tests {
                     sandboxes: sandbox(ConfigSource::File),
                     ..mirrors
                 },
-                "it is a static pod",
+                "that a static pod is gone",
             ),
             (unseen(node(), Coverage::Partial), "may live here"),
             (unseen(dated(60), Coverage::Living), "may lack the record"),
