@@ -24,7 +24,7 @@ use crate::model::{
     Pass, PollResult, RemoveReason, Target,
 };
 pub use labels::HttpEndpoint;
-use labels::{Removed, StatusClass};
+use labels::{RemovalLabels, StatusClass};
 use optional_gauge::seconds;
 use series::{Series, register_infos};
 use table::LabelSet as _;
@@ -89,7 +89,7 @@ impl Metrics {
     /// Counts a removed object, and the time of its removal.
     pub fn removed(&self, target: Target, reason: RemoveReason, took: Duration) {
         let series = &self.inner.series;
-        series.removals.count(Removed(target, reason));
+        series.removals.count(RemovalLabels(target, reason));
         series.observe_removal(target, took);
     }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crisweep::gc::Summary;
 use crisweep::gc::knowledge::SourceState;
 use crisweep::metrics::Metrics;
-use crisweep::metrics::scrape::{Format, Input, NodePart};
+use crisweep::metrics::scrape::{Format, NodePart, PageInput};
 use crisweep::model::{
     ConfigSource, Container, ContainerState, Coverage, ListCoverage, PodHistory, PodList,
     PodOrigin, PodSandbox, PodUid, Pods, Rows, Snapshot, SourcePod, Target,
@@ -128,7 +128,7 @@ pub(crate) fn render(
     metrics: &Metrics,
     format: Format,
 ) -> Result<String, fmt::Error> {
-    let input = Input {
+    let input = PageInput {
         look: Some((look, SourceState::Known)),
         version: None,
         plan: Some(plan),

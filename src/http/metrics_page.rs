@@ -98,7 +98,7 @@ impl Service {
             let known = knowledge.as_ref();
             let plan = known.map(|it| summarize(it, policy, &Targets::all().0));
             let pods = known.map_or_else(|| (&look.pods).into(), Knowledge::source_state);
-            let part = NodePart::of(&scrape::Input {
+            let part = NodePart::of(&scrape::PageInput {
                 look: Some((look, pods)),
                 version: None,
                 plan: plan.as_ref(),
@@ -111,7 +111,7 @@ impl Service {
     }
 
     fn without_look(&self) -> Result<NodePart, std::fmt::Error> {
-        NodePart::of(&scrape::Input {
+        NodePart::of(&scrape::PageInput {
             look: None,
             version: self.observer.version_so_far().as_ref(),
             plan: None,

@@ -118,9 +118,9 @@ impl Label for Outcome {
 
 /// A target with a possible reason of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Removed(pub(super) Target, pub(super) RemoveReason);
+pub(super) struct RemovalLabels(pub(super) Target, pub(super) RemoveReason);
 
-impl LabelSet for Removed {
+impl LabelSet for RemovalLabels {
     fn combinations() -> Vec<Self> {
         let of = |target| {
             RemoveReason::all(target)

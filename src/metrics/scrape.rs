@@ -30,11 +30,11 @@ use crate::model::{Coverage, FailureClass, Target};
 use crate::snapshot::{Look, LookResult};
 use crate::telemetry;
 pub use format::{Format, timeout_from_header};
-use page::{Page, plain, sample, seconds};
+use page::{MetricsPage, plain, sample, seconds};
 
 /// What the node's part of a page is made from.
 #[derive(Clone, Copy, Debug)]
-pub struct Input<'a> {
+pub struct PageInput<'a> {
     /// The shared look, and how far its pods are believed; `None` if there was none within the scrape's deadline.
     pub look: Option<(&'a Look, SourceState)>,
     /// The runtime's version, if there is no look but the runtime has answered.
@@ -60,8 +60,8 @@ impl NodePart {
     ///
     /// # Errors
     /// Writing to a string cannot fail. If it ever does, half a page must not pass for a whole one.
-    pub fn of(input: &Input<'_>) -> Result<Self, fmt::Error> {
-        let mut page = Page::default();
+    pub fn of(input: &PageInput<'_>) -> Result<Self, fmt::Error> {
+        let mut page = MetricsPage::default();
         let runtime = input.look.map(|(look, _)| &look.runtime);
         let runtime = runtime.or(input.version);
         runtime::encode(runtime, &mut page);
@@ -98,7 +98,7 @@ impl NodePart {
 /// As [`NodePart::of`].
 pub fn render(node: &NodePart, metrics: &Metrics, format: Format) -> Result<String, fmt::Error> {
     let mut own = String::with_capacity(16 << 10);
-    let mut page = Page::default();
+    let mut page = MetricsPage::default();
     process::encode(&mut page);
     let dropped = vec![sample([], telemetry::lines_dropped())];
     let help = "Lines of the log that were dropped because standard error was not read in time";
@@ -113,7 +113,7 @@ pub fn render(node: &NodePart, metrics: &Metrics, format: Format) -> Result<Stri
     Ok([node.written(format), &own].concat())
 }
 
-fn encode_look(look: &Look, page: &mut Page) {
+fn encode_look(look: &Look, page: &mut MetricsPage) {
     let containers = look
         .containers
         .as_ref()

@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::labels::{HttpEndpoint, ListName, PassMoment, Removed, StatusClass};
+use super::labels::{HttpEndpoint, ListName, PassMoment, RemovalLabels, StatusClass};
 use super::optional_gauge::OptionalGauge;
 use super::state_set::StateSet;
 use super::table::Table;
@@ -75,7 +75,7 @@ series! {
         "The image file system's used share, 0 to 1, around the last pass over images";
     last_fs_inodes_used: Table<PassMoment, OptionalGauge> = Table::default(),
         "last_pass_image_fs_inodes_used", "The image file system's inodes in use around the last pass over images";
-    removals: Table<Removed, Counter> = Table::showing(|_| true, Counter::default),
+    removals: Table<RemovalLabels, Counter> = Table::showing(|_| true, Counter::default),
         "removals", "Objects that crisweep removed";
     removal_failures: Table<(Target, FailureClass), Counter> = Table::showing(may_fail, Counter::default),
         "removal_failures", "Removals that failed";

@@ -5,7 +5,7 @@ use crate::model::every;
 use std::time::Duration;
 
 use super::filesystems;
-use super::page::{Page, plain, sample, seconds};
+use super::page::{MetricsPage, plain, sample, seconds};
 use crate::gc::knowledge::SourceState;
 use crate::runtime;
 use crate::snapshot::{Look, LookResult};
@@ -68,7 +68,7 @@ impl Collector {
 pub(super) fn encode(
     look: Option<(&Look, SourceState)>,
     runtime: Option<&LookResult<runtime::Version>>,
-    page: &mut Page,
+    page: &mut MetricsPage,
 ) {
     let has_answered = runtime.is_some_and(Result::is_ok);
     let label = |collector: Collector| [("collector", collector.label())];
@@ -99,7 +99,7 @@ pub(super) fn encode(
 }
 
 /// Adds which pod source answered, and how far it is believed.
-fn pod_source(look: &Look, state: SourceState, page: &mut Page) {
+fn pod_source(look: &Look, state: SourceState, page: &mut MetricsPage) {
     let source = look.pod_origin.source.label();
     let labels = vec![
         ("source", source.to_owned()),

@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::page::{Page, plain, sample, seconds};
+use super::page::{MetricsPage, plain, sample, seconds};
 use crate::model::{Container, ContainerState};
 
 /// Namespaces are the only names from outside that become labels, so their number is bounded.
 const NAMESPACES_MAX: usize = 10;
 
 /// Adds the containers.
-pub(super) fn encode(containers: &[Container], page: &mut Page) {
+pub(super) fn encode(containers: &[Container], page: &mut MetricsPage) {
     let mut states = BTreeMap::from(ContainerState::ALL.map(|state| (state, 0_usize)));
     for container in containers {
         *states.entry(container.state).or_default() += 1;
@@ -41,7 +41,7 @@ pub(super) fn encode(containers: &[Container], page: &mut Page) {
     encode_namespaces(exited(), page);
 }
 
-fn encode_namespaces<'a>(exited: impl Iterator<Item = &'a Container>, page: &mut Page) {
+fn encode_namespaces<'a>(exited: impl Iterator<Item = &'a Container>, page: &mut MetricsPage) {
     let mut namespaces = BTreeMap::<&str, usize>::new();
     for pod in exited
         .filter_map(|c| c.pod.as_ref())

@@ -2,44 +2,44 @@
 
 use std::collections::BTreeMap;
 
-use super::page::{Name, Page, bytes, plain, sample};
+use super::page::{FamilyName, MetricsPage, bytes, plain, sample};
 use crate::model::{Filesystem, FilesystemUsage};
 use crate::snapshot::Filesystems;
 
 /// A figure from statvfs: its name, its help, and its field.
-struct Figure {
-    name: fn(&str) -> Name,
+struct FilesystemFigure {
+    name: fn(&str) -> FamilyName,
     help: &'static str,
     read: fn(&FilesystemUsage) -> Option<u64>,
 }
 
-const FIGURES: [Figure; 6] = [
-    Figure {
+const FIGURES: [FilesystemFigure; 6] = [
+    FilesystemFigure {
         name: |fs| bytes(format!("{fs}_used")),
         help: "bytes in use, by images and everything else",
         read: |usage| Some(usage.used_bytes),
     },
-    Figure {
+    FilesystemFigure {
         name: |fs| bytes(format!("{fs}_capacity")),
         help: "size in bytes",
         read: |usage| Some(usage.capacity_bytes),
     },
-    Figure {
+    FilesystemFigure {
         name: |fs| bytes(format!("{fs}_available")),
         help: "bytes that an unprivileged process can still write",
         read: |usage| Some(usage.available_bytes),
     },
-    Figure {
+    FilesystemFigure {
         name: |fs| plain(format!("{fs}_inodes")),
         help: "inodes; absent where the file system makes them as needed",
         read: |usage| has_inodes(usage).then_some(usage.inodes),
     },
-    Figure {
+    FilesystemFigure {
         name: |fs| plain(format!("{fs}_inodes_free")),
         help: "inodes free; absent where the file system makes them as needed",
         read: |usage| has_inodes(usage).then_some(usage.inodes_free),
     },
-    Figure {
+    FilesystemFigure {
         name: |fs| plain(format!("{fs}_inodes_used")),
         help: "inodes in use; absent where the file system makes them as needed",
         read: |usage| has_inodes(usage).then_some(usage.inodes.saturating_sub(usage.inodes_free)),
@@ -51,7 +51,7 @@ fn has_inodes(usage: &FilesystemUsage) -> bool {
 }
 
 /// Adds the file systems.
-pub(super) fn encode(filesystems: &Filesystems, page: &mut Page) {
+pub(super) fn encode(filesystems: &Filesystems, page: &mut MetricsPage) {
     encode_kind(
         "cri_image_fs",
         "File system of images",
@@ -75,7 +75,7 @@ pub(super) fn all_read(filesystems: &Filesystems) -> bool {
         .all(|fs| fs.usage.is_some())
 }
 
-fn encode_kind(prefix: &str, what: &str, filesystems: &[Filesystem], page: &mut Page) {
+fn encode_kind(prefix: &str, what: &str, filesystems: &[Filesystem], page: &mut MetricsPage) {
     // By mount point: a duplicate would be a duplicate series, which Prometheus refuses.
     let mounts: BTreeMap<&str, &Filesystem> = filesystems
         .iter()

@@ -1,6 +1,6 @@
 //! Images by use.
 
-use super::page::{Page, plain, sample};
+use super::page::{MetricsPage, plain, sample};
 use crate::model::{Container, ContainerImage, Image, ImageMatcher, ImageNames, Images};
 
 /// Adds the images. Used and unused images are shown only if all users are known (containers, their volume
@@ -9,7 +9,7 @@ pub(super) fn encode(
     images: &[Image],
     containers: Option<&[Container]>,
     store: &Images,
-    page: &mut Page,
+    page: &mut MetricsPage,
 ) {
     let (pinned, free): (Vec<_>, Vec<_>) = images.iter().partition(|image| image.pinned);
     let mut samples = vec![sample([("state", "pinned")], pinned.len())];

@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use super::page::{Page, Sample, Value, bytes, plain, sample, seconds};
+use super::page::{MetricsPage, Sample, SampleValue, bytes, plain, sample, seconds};
 use crate::model::Coverage;
 use crate::runtime::{ListMode, Listed};
 use crate::snapshot::{Look, LookResult, Weight};
 
 /// The figures of one list.
 #[derive(Debug)]
-struct List {
+struct ListFigures {
     name: &'static str,
     weight: Weight,
     /// Only if it was read.
-    read: Option<Read>,
+    read: Option<ListReading>,
 }
 
 /// The result of reading a list.
 #[derive(Clone, Copy, Debug)]
-struct Read {
+struct ListReading {
     mode: ListMode,
     took: Duration,
     /// Rows without a required field.
@@ -26,9 +26,9 @@ struct Read {
     is_whole: bool,
 }
 
-impl List {
+impl ListFigures {
     fn new<T>(name: &'static str, weight: Weight, part: &LookResult<Listed<T>>) -> Self {
-        let read = part.as_ref().ok().map(|listed| Read {
+        let read = part.as_ref().ok().map(|listed| ListReading {
             mode: listed.mode,
             took: listed.duration,
             malformed: listed.malformed + listed.odd,
@@ -37,25 +37,25 @@ impl List {
         Self { name, weight, read }
     }
 
-    fn sample(&self, value: impl Into<Value>) -> Sample {
+    fn sample(&self, value: impl Into<SampleValue>) -> Sample {
         sample([("list", self.name)], value)
     }
 }
 
 /// Adds the lists of a look.
-pub(super) fn encode(look: &Look, page: &mut Page) {
+pub(super) fn encode(look: &Look, page: &mut MetricsPage) {
     let weights = look.weights();
     encode_lists(
         &[
-            List::new("containers", weights.containers, &look.containers),
-            List::new("sandboxes", weights.sandboxes, &look.sandboxes),
-            List::new("images", weights.images, &look.images),
+            ListFigures::new("containers", weights.containers, &look.containers),
+            ListFigures::new("sandboxes", weights.sandboxes, &look.sandboxes),
+            ListFigures::new("images", weights.images, &look.images),
         ],
         page,
     );
 }
 
-fn encode_lists(lists: &[List], page: &mut Page) {
+fn encode_lists(lists: &[ListFigures], page: &mut MetricsPage) {
     page.gauge(
         bytes("cri_list_response"),
         "Size of the unfiltered list in one answer, even if it is too large to be sent",
@@ -107,8 +107,8 @@ fn encode_lists(lists: &[List], page: &mut Page) {
 mod tests {
     use super::*;
 
-    fn page(list: List) -> String {
-        let (mut page, mut text) = (Page::default(), String::new());
+    fn page(list: ListFigures) -> String {
+        let (mut page, mut text) = (MetricsPage::default(), String::new());
         encode_lists(&[list], &mut page);
         page.encode(&mut text).unwrap();
         text.lines()
@@ -118,7 +118,7 @@ mod tests {
     }
 
     fn failed(bytes: Option<u64>) -> String {
-        page(List {
+        page(ListFigures {
             name: "containers",
             weight: Weight {
                 bytes,

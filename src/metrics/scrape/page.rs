@@ -14,38 +14,38 @@ use crate::model::escape;
 
 /// The metrics of one scrape, in order.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(super) struct MetricsPage {
     registry: Registry,
 }
 
 /// A family's name. The library adds the unit to it, and a full stop to the help.
 #[derive(Debug)]
-pub(super) struct Name(String, Option<Unit>);
+pub(super) struct FamilyName(String, Option<Unit>);
 
 /// A name without a unit.
-pub(super) fn plain(name: impl Into<String>) -> Name {
-    Name(name.into(), None)
+pub(super) fn plain(name: impl Into<String>) -> FamilyName {
+    FamilyName(name.into(), None)
 }
 
 /// A name that ends in `_bytes`.
-pub(super) fn bytes(name: impl Into<String>) -> Name {
-    Name(name.into(), Some(Unit::Bytes))
+pub(super) fn bytes(name: impl Into<String>) -> FamilyName {
+    FamilyName(name.into(), Some(Unit::Bytes))
 }
 
 /// A name that ends in `_seconds`.
-pub(super) fn seconds(name: impl Into<String>) -> Name {
-    Name(name.into(), Some(Unit::Seconds))
+pub(super) fn seconds(name: impl Into<String>) -> FamilyName {
+    FamilyName(name.into(), Some(Unit::Seconds))
 }
 
-impl Page {
+impl MetricsPage {
     /// Adds a gauge, if it has samples.
-    pub(super) fn gauge(&mut self, name: Name, help: &str, samples: Vec<Sample>) {
-        self.add(name, help, Kind::Gauge, samples);
+    pub(super) fn gauge(&mut self, name: FamilyName, help: &str, samples: Vec<Sample>) {
+        self.add(name, help, FamilyKind::Gauge, samples);
     }
 
     /// Adds a counter whose value comes from elsewhere, if it has samples.
-    pub(super) fn counter(&mut self, name: Name, help: &str, samples: Vec<Sample>) {
-        self.add(name, help, Kind::Counter, samples);
+    pub(super) fn counter(&mut self, name: FamilyName, help: &str, samples: Vec<Sample>) {
+        self.add(name, help, FamilyKind::Counter, samples);
     }
 
     /// Adds an info metric; the library adds `_info` to its name.
@@ -54,8 +54,14 @@ impl Page {
         self.registry.register(name, help, Info::new(labels));
     }
 
-    fn add(&mut self, Name(name, unit): Name, help: &str, kind: Kind, samples: Vec<Sample>) {
-        let samples = Samples { kind, samples };
+    fn add(
+        &mut self,
+        FamilyName(name, unit): FamilyName,
+        help: &str,
+        kind: FamilyKind,
+        samples: Vec<Sample>,
+    ) {
+        let samples = FamilySamples { kind, samples };
         match unit {
             Some(unit) => self.registry.register_with_unit(name, help, unit, samples),
             None => self.registry.register(name, help, samples),
@@ -72,13 +78,13 @@ impl Page {
 #[derive(Debug)]
 pub(super) struct Sample {
     labels: Vec<(&'static str, String)>,
-    value: Value,
+    value: SampleValue,
 }
 
 /// Makes a sample.
 pub(super) fn sample<const N: usize>(
     labels: [(&'static str, &str); N],
-    value: impl Into<Value>,
+    value: impl Into<SampleValue>,
 ) -> Sample {
     let labels = labels
         .into_iter()
@@ -98,42 +104,42 @@ fn escaped((name, value): (&'static str, String)) -> (&'static str, String) {
 
 /// A figure. Integers stay integers, so that no byte is lost by rounding.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Value {
+pub(super) enum SampleValue {
     Whole(u64),
     Float(f64),
 }
 
-impl From<u64> for Value {
+impl From<u64> for SampleValue {
     fn from(value: u64) -> Self {
         Self::Whole(value)
     }
 }
 
-impl From<usize> for Value {
+impl From<usize> for SampleValue {
     fn from(value: usize) -> Self {
         Self::Whole(value.try_into().unwrap_or(u64::MAX))
     }
 }
 
-impl From<bool> for Value {
+impl From<bool> for SampleValue {
     fn from(value: bool) -> Self {
         Self::Whole(value.into())
     }
 }
 
-impl From<f64> for Value {
+impl From<f64> for SampleValue {
     fn from(value: f64) -> Self {
         Self::Float(value)
     }
 }
 
-impl From<Duration> for Value {
+impl From<Duration> for SampleValue {
     fn from(value: Duration) -> Self {
         Self::Float(value.as_secs_f64())
     }
 }
 
-impl From<Timestamp> for Value {
+impl From<Timestamp> for SampleValue {
     #[expect(clippy::cast_precision_loss, reason = "exact for 285,000 years")]
     fn from(value: Timestamp) -> Self {
         Self::Float(value.as_millisecond() as f64 / 1000.0)
@@ -141,19 +147,19 @@ impl From<Timestamp> for Value {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum FamilyKind {
     Counter,
     Gauge,
 }
 
 /// A family whose samples keep their order.
 #[derive(Debug)]
-struct Samples {
-    kind: Kind,
+struct FamilySamples {
+    kind: FamilyKind,
     samples: Vec<Sample>,
 }
 
-impl EncodeMetric for Samples {
+impl EncodeMetric for FamilySamples {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         for sample in &self.samples {
             if sample.labels.is_empty() {
@@ -168,8 +174,8 @@ impl EncodeMetric for Samples {
 
     fn metric_type(&self) -> MetricType {
         match self.kind {
-            Kind::Counter => MetricType::Counter,
-            Kind::Gauge => MetricType::Gauge,
+            FamilyKind::Counter => MetricType::Counter,
+            FamilyKind::Gauge => MetricType::Gauge,
         }
     }
 
@@ -178,14 +184,18 @@ impl EncodeMetric for Samples {
     }
 }
 
-fn encode_value(kind: Kind, value: Value, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+fn encode_value(
+    kind: FamilyKind,
+    value: SampleValue,
+    encoder: &mut MetricEncoder<'_>,
+) -> fmt::Result {
     match (kind, value) {
-        (Kind::Gauge, Value::Whole(value)) => encoder.encode_gauge(&value),
-        (Kind::Gauge, Value::Float(value)) => encoder.encode_gauge(&value),
-        (Kind::Counter, Value::Whole(value)) => {
+        (FamilyKind::Gauge, SampleValue::Whole(value)) => encoder.encode_gauge(&value),
+        (FamilyKind::Gauge, SampleValue::Float(value)) => encoder.encode_gauge(&value),
+        (FamilyKind::Counter, SampleValue::Whole(value)) => {
             encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)
         }
-        (Kind::Counter, Value::Float(value)) => {
+        (FamilyKind::Counter, SampleValue::Float(value)) => {
             encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)
         }
     }
@@ -198,7 +208,7 @@ mod tests {
     #[test]
     fn labels_from_outside_move_no_cursor_and_begin_no_line() {
         let wild = "1.7\u{1b}[31m\n# EOF\r\u{9b}2J\u{202e}\u{2028}\"\\";
-        let mut page = Page::default();
+        let mut page = MetricsPage::default();
         page.info("cri", "The runtime", vec![("version", wild.to_owned())]);
         let samples = vec![sample([("mountpoint", wild)], 1_u64)];
         page.gauge(plain("cri_fs"), "Its file system", samples);

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::page::{Page, plain, sample};
+use super::page::{MetricsPage, plain, sample};
 use crate::gc::Summary;
 use crate::model::{FailureClass, RemoveReason, Target};
 use crate::snapshot::Threshold;
 
 /// Adds a plan's counts: removals also with 0, for the alerts; kept objects only if there are any.
-pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut Page) {
+pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut MetricsPage) {
     let (mut removable, mut kept) = (Vec::new(), Vec::new());
     for (&target, summary) in plan {
         for reason in RemoveReason::all(target) {
@@ -32,7 +32,7 @@ pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut Page) {
 }
 
 /// Adds the thresholds that are set and whose figure is known: 1 if reached.
-pub(super) fn encode_thresholds(crossed: &BTreeMap<Threshold, bool>, page: &mut Page) {
+pub(super) fn encode_thresholds(crossed: &BTreeMap<Threshold, bool>, page: &mut MetricsPage) {
     let samples = crossed
         .iter()
         .map(|(threshold, crossed)| sample([("threshold", threshold.label())], *crossed));
@@ -41,7 +41,10 @@ pub(super) fn encode_thresholds(crossed: &BTreeMap<Threshold, bool>, page: &mut 
 }
 
 /// Adds the quarantined sandboxes, also with 0.
-pub(super) fn encode_quarantine(quarantined: &BTreeMap<FailureClass, usize>, page: &mut Page) {
+pub(super) fn encode_quarantine(
+    quarantined: &BTreeMap<FailureClass, usize>,
+    page: &mut MetricsPage,
+) {
     let samples = FailureClass::ALL
         .map(|class| {
             let count = quarantined.get(&class).copied().unwrap_or(0);

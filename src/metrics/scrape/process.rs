@@ -7,14 +7,14 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::page::{Page, Sample, Value, bytes, plain, sample, seconds};
+use super::page::{MetricsPage, Sample, SampleValue, bytes, plain, sample, seconds};
 
 /// Adds the kernel's figures of this process; unknown ones are absent.
-pub(super) fn encode(page: &mut Page) {
+pub(super) fn encode(page: &mut MetricsPage) {
     if let Some(stat) = fs::read_to_string("/proc/self/stat")
         .ok()
         .as_deref()
-        .and_then(Stat::parse)
+        .and_then(ProcessStat::parse)
     {
         page.counter(
             seconds("process_cpu"),
@@ -58,7 +58,7 @@ pub(super) fn encode(page: &mut Page) {
 
 /// Fields of `/proc/self/stat` (`man 5 proc_pid_stat`).
 #[derive(Debug, PartialEq, Eq)]
-struct Stat {
+struct ProcessStat {
     cpu_ticks: u64,
     threads: u64,
     /// Since the machine's boot.
@@ -67,7 +67,7 @@ struct Stat {
     resident_pages: u64,
 }
 
-impl Stat {
+impl ProcessStat {
     fn parse(text: &str) -> Option<Self> {
         // The second field, the program's name, may contain anything, even parentheses.
         let (_, rest) = text.rsplit_once(") ")?;
@@ -84,7 +84,7 @@ impl Stat {
     }
 }
 
-fn one(value: impl Into<Value>) -> Vec<Sample> {
+fn one(value: impl Into<SampleValue>) -> Vec<Sample> {
     vec![sample([], value)]
 }
 
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn the_program_name_may_hold_any_characters() {
         let numbers = (4..=52).map(|field| field.to_string()).collect::<Vec<_>>();
-        let stat = Stat {
+        let stat = ProcessStat {
             cpu_ticks: 14 + 15,
             threads: 20,
             started_ticks: 22,
@@ -124,7 +124,7 @@ mod tests {
             resident_pages: 24,
         };
         let text = format!("7 (a) 1 (b) S {}", numbers.join(" "));
-        assert_eq!(Stat::parse(&text), Some(stat));
-        assert_eq!(Stat::parse("7 (crisweep) S 1 2 3"), None);
+        assert_eq!(ProcessStat::parse(&text), Some(stat));
+        assert_eq!(ProcessStat::parse("7 (crisweep) S 1 2 3"), None);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::page::{Page, plain, sample};
+use super::page::{MetricsPage, plain, sample};
 use crate::model::{PodSandbox, PodSandboxState};
 
 /// Adds the sandboxes.
-pub(super) fn encode(sandboxes: &[PodSandbox], page: &mut Page) {
+pub(super) fn encode(sandboxes: &[PodSandbox], page: &mut MetricsPage) {
     let mut states = BTreeMap::from(PodSandboxState::ALL.map(|state| (state, 0_usize)));
     for sandbox in sandboxes {
         *states.entry(sandbox.state).or_default() += 1;

@@ -27,7 +27,7 @@ fn judged(look: &Look) -> (&Look, SourceState) {
 fn page_of(look: Option<&Look>, format: Format) -> String {
     let (metrics, plan, quarantined) = (metrics(), plan(), quarantined());
     let plan = look.is_some().then_some(&plan);
-    let part = NodePart::of(&Input {
+    let part = NodePart::of(&PageInput {
         look: look.map(judged),
         version: None,
         plan,
@@ -258,7 +258,7 @@ fn a_page_has_few_samples_however_much_the_service_has_done() {
     });
     let look = look();
     let samples_of = |metrics: &Metrics| {
-        let input = Input {
+        let input = PageInput {
             look: Some(judged(&look)),
             version: None,
             plan: Some(&plan.clone().into()),
@@ -317,7 +317,7 @@ proptest! {
 fn an_interrupted_pass_counts_but_has_no_duration() {
     let metrics = Metrics::new("node-1");
     metrics.pass_finished(&node::pass(Outcome::Interrupted, false));
-    let input = Input {
+    let input = PageInput {
         look: None,
         version: None,
         plan: None,
