@@ -67,12 +67,12 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An error answer: `{"error": "..."}`.
 #[derive(Debug)]
-pub(crate) struct Problem {
+pub(crate) struct HttpError {
     status: StatusCode,
     error: String,
 }
 
-impl Problem {
+impl HttpError {
     pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self {
             status,
@@ -98,20 +98,20 @@ impl Problem {
 }
 
 /// No plan is possible on a look.
-impl From<NoSnapshot> for Problem {
+impl From<NoSnapshot> for HttpError {
     fn from(error: NoSnapshot) -> Self {
         Self::unavailable(error.to_string())
     }
 }
 
 /// The database does not answer.
-impl From<state::Error> for Problem {
+impl From<state::Error> for HttpError {
     fn from(error: state::Error) -> Self {
         Self::unavailable(error.to_string())
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let mut answer = json(self.status, &serde_json::json!({ "error": self.error }));
         answer.extensions_mut().insert(ErrorText(self.error));
@@ -204,16 +204,16 @@ pub fn router(service: Service) -> Router {
         .with_state(service)
 }
 
-async fn wrong_method(request: Request) -> Problem {
+async fn wrong_method(request: Request) -> HttpError {
     let (method, path) = (request.method(), request.uri().path());
-    Problem::new(
+    HttpError::new(
         StatusCode::METHOD_NOT_ALLOWED,
         format!("{method} is not allowed on {path}"),
     )
 }
 
-async fn no_such_path(request: Request) -> Problem {
-    Problem::not_found(format!("{NO_SUCH_PATH}: {}", request.uri().path()))
+async fn no_such_path(request: Request) -> HttpError {
+    HttpError::not_found(format!("{NO_SUCH_PATH}: {}", request.uri().path()))
 }
 
 async fn count(State(service): State<Service>, request: Request, next: Next) -> Response {
@@ -236,7 +236,7 @@ async fn count(State(service): State<Service>, request: Request, next: Next) -> 
 }
 
 /// Healthy: a restart would not help. It would help if looks never end, so that case is unhealthy.
-async fn healthy(State(service): State<Service>) -> Result<Response, Problem> {
+async fn healthy(State(service): State<Service>) -> Result<Response, HttpError> {
     health(service.observer.hangs())
 }
 
@@ -247,15 +247,15 @@ pub const NO_SUCH_PATH: &str = "no such path";
 pub const HANGS: &str = "no look at the node has ended for minutes, although each call to the runtime has a deadline: \
                          crisweep hangs";
 
-fn health(hangs: bool) -> Result<Response, Problem> {
+fn health(hangs: bool) -> Result<Response, HttpError> {
     if hangs {
-        return Err(Problem::unavailable(HANGS));
+        return Err(HttpError::unavailable(HANGS));
     }
     Ok("crisweep is healthy\n".into_response())
 }
 
 /// Ready: the runtime was reached and listed once. The first look goes on with a status for each container.
-async fn ready(State(service): State<Service>) -> Result<Response, Problem> {
+async fn ready(State(service): State<Service>) -> Result<Response, HttpError> {
     /// A probe must answer even while the runtime hangs.
     const PATIENCE: Duration = Duration::from_millis(900);
     let max_age = service.config().collect.max_age.max(Duration::from_secs(1));
@@ -275,20 +275,20 @@ async fn ready(State(service): State<Service>) -> Result<Response, Problem> {
             (Ok(_), Ok(_), Ok(_)) => return Ok("crisweep is ready\n".into_response()),
         },
     };
-    Err(Problem::unavailable(why))
+    Err(HttpError::unavailable(why))
 }
 
 async fn reload(
     State(service): State<Service>,
     _: api::NoParameters,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     // Settings in a body would be ignored without a word.
     let body = body(&service.fixed.limits, request.into_body()).await?;
     if !body.is_empty() {
-        return Err(Problem::bad("a reload takes no body: it reads the file"));
+        return Err(HttpError::bad("a reload takes no body: it reads the file"));
     }
-    let needs_restart = service.reload().await.map_err(Problem::bad)?;
+    let needs_restart = service.reload().await.map_err(HttpError::bad)?;
     let answer = if needs_restart.is_empty() {
         serde_json::json!({ "reloaded": true })
     } else {
@@ -297,10 +297,10 @@ async fn reload(
     Ok(json(StatusCode::OK, &answer))
 }
 
-async fn body(limits: &RequestLimits, body: Body) -> Result<Bytes, Problem> {
+async fn body(limits: &RequestLimits, body: Body) -> Result<Bytes, HttpError> {
     let too_large = || {
         let error = format!("the body is larger than {BODY_MAX_BYTES} bytes");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, error)
+        HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, error)
     };
     // Checked before the first byte is read, so that a client that waits for "100 Continue" does not send the
     // body.
@@ -317,11 +317,13 @@ async fn body(limits: &RequestLimits, body: Body) -> Result<Bytes, Problem> {
             if cause.is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>) {
                 return Err(too_large());
             }
-            Err(Problem::bad(format!("the body could not be read: {error}")))
+            Err(HttpError::bad(format!(
+                "the body could not be read: {error}"
+            )))
         }
         Err(_elapsed) => {
             let error = format!("the body did not arrive within {BODY_TIMEOUT:?}");
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, error))
+            Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, error))
         }
     }
 }

@@ -15,8 +15,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use super::guard::By;
-use super::{Problem, Service, body, json};
+use super::guard::Requester;
+use super::{HttpError, Service, body, json};
 use crate::model::{AlertResult, Caller, Cause};
 use crate::trigger::alert::{Alert, KEY_MAX_BYTES, judge, note_similar, shorten};
 use crate::trigger::{Admission, Trigger};
@@ -32,15 +32,15 @@ pub(super) struct Webhook {
     /// Anything: passes only show it.
     #[serde(default)]
     receiver: serde_json::Value,
-    #[cfg_attr(test, schemars(with = "Vec<Received>"))]
-    alerts: Vec<JsonObject<Received>>,
+    #[cfg_attr(test, schemars(with = "Vec<WebhookAlert>"))]
+    alerts: Vec<JsonObject<WebhookAlert>>,
 }
 
 /// An [`Alert`] and its status. It repeats the fields of `Alert`, because serde's `flatten` would first copy
 /// all keys that we do not read.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Alert"))]
-struct Received {
+struct WebhookAlert {
     #[serde(deserialize_with = "status")]
     status: WebhookStatus,
     labels: BTreeMap<String, String>,
@@ -95,7 +95,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
     }
 }
 
-impl Received {
+impl WebhookAlert {
     fn alert(self, receiver: Option<&str>) -> (WebhookStatus, Alert) {
         let alert = Alert {
             labels: self.labels,
@@ -109,8 +109,8 @@ impl Received {
 
 /// The answer to one webhook call.
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "WebhookAnswer"))]
-pub(super) struct Reply {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct WebhookAnswer {
     result: &'static str,
     passes: BTreeSet<String>,
     counts: BTreeMap<&'static str, usize>,
@@ -130,7 +130,7 @@ struct AnsweredAlert {
 
 pub(super) async fn post(
     State(service): State<Service>,
-    Extension(By(by)): Extension<By>,
+    Extension(Requester(by)): Extension<Requester>,
     request: Request,
 ) -> Response {
     let alerts = match body(&service.fixed.limits, request.into_body())
@@ -150,16 +150,16 @@ pub(super) async fn post(
     reply(answered)
 }
 
-fn read(body: &[u8]) -> Result<Vec<(WebhookStatus, Alert)>, Problem> {
+fn read(body: &[u8]) -> Result<Vec<(WebhookStatus, Alert)>, HttpError> {
     let JsonObject(webhook) =
         serde_json::from_slice::<JsonObject<Webhook>>(body).map_err(|error| {
-            Problem::bad(format!(
+            HttpError::bad(format!(
                 "this is not an Alertmanager webhook of version \"4\": {error}"
             ))
         })?;
     if webhook.version != "4" {
         let version = &webhook.version;
-        return Err(Problem::bad(format!(
+        return Err(HttpError::bad(format!(
             "webhook version \"{version}\" is not supported; only \"4\" is"
         )));
     }
@@ -250,7 +250,7 @@ fn reply(mut answered: Vec<AnsweredAlert>) -> Response {
         (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
     } else if let Some(bad) = find(AlertResult::BadTarget).or_else(|| all_malformed(&answered)) {
         let why = bad.admission.why.clone().unwrap_or_default();
-        return Problem::bad(why).into_response();
+        return HttpError::bad(why).into_response();
     } else {
         (StatusCode::OK, "nothing-to-do")
     };
@@ -265,7 +265,7 @@ fn reply(mut answered: Vec<AnsweredAlert>) -> Response {
     let alerts = answered;
     json(
         status,
-        &Reply {
+        &WebhookAnswer {
             result,
             passes,
             counts,
@@ -298,7 +298,7 @@ mod tests {
             "7",
         ] {
             let problem = read(body.as_bytes()).unwrap_err().error;
-            for word in ["struct", "variant", "Webhook", "Received", "enum"] {
+            for word in ["struct", "variant", "Webhook", "enum"] {
                 assert!(!problem.contains(word), "{body}: {problem}");
             }
         }

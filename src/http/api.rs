@@ -8,8 +8,8 @@ use axum::response::Response;
 
 use super::ask::{self, PLAN_PARAMETERS};
 use super::browser::{client, see_other};
-use super::guard::By;
-use super::{Problem, Service, json};
+use super::guard::Requester;
+use super::{HttpError, Service, json};
 use crate::access::ClientKind;
 use crate::model::Pass;
 use crate::state;
@@ -18,7 +18,7 @@ use crate::state;
 pub(super) async fn plan(
     State(service): State<Service>,
     Query(query): Query<Vec<(String, String)>>,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     let ask = ask::read(query, b"", &PLAN_PARAMETERS)?;
     let look = service.look().await?;
     let plan = service.heavy(move |service| {
@@ -30,15 +30,15 @@ pub(super) async fn plan(
 }
 
 /// The id in a path. An invalid id is refused in JSON, like every other error.
-pub(super) struct Id(pub(super) String);
+pub(super) struct PathId(pub(super) String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Id {
-    type Rejection = Problem;
+impl<S: Send + Sync> FromRequestParts<S> for PathId {
+    type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpError> {
         match Path::from_request_parts(parts, state).await {
             Ok(Path(id)) => Ok(Self(id)),
-            Err(error) => Err(Problem::bad(error.body_text())),
+            Err(error) => Err(HttpError::bad(error.body_text())),
         }
     }
 }
@@ -47,19 +47,19 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
 pub(super) struct NoParameters;
 
 impl<S: Send + Sync> FromRequestParts<S> for NoParameters {
-    type Rejection = Problem;
+    type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpError> {
         let query = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
         let Ok(Query(query)) = query else {
-            return Err(Problem::bad("the query could not be read"));
+            return Err(HttpError::bad("the query could not be read"));
         };
         match query.first() {
             None => Ok(Self),
             Some((key, _)) => {
                 let path = parts.uri.path();
                 let error = format!("unknown parameter \"{key}\"; {path} takes none");
-                Err(Problem::bad(error))
+                Err(HttpError::bad(error))
             }
         }
     }
@@ -68,13 +68,13 @@ impl<S: Send + Sync> FromRequestParts<S> for NoParameters {
 /// `GET /api/v1/passes/{id}`.
 pub(super) async fn pass(
     State(service): State<Service>,
-    Id(id): Id,
+    PathId(id): PathId,
     NoParameters: NoParameters,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     Ok(json(StatusCode::OK, &found(&service, &id).await?))
 }
 
-pub(super) async fn found(service: &Service, id: &str) -> Result<Pass, Problem> {
+pub(super) async fn found(service: &Service, id: &str) -> Result<Pass, HttpError> {
     if let Some(record) = service.worker.find(id) {
         return Ok(record.pass());
     }
@@ -90,15 +90,15 @@ pub(super) async fn found(service: &Service, id: &str) -> Result<Pass, Problem> 
 /// running pass starts no further removal, and ends after those in flight.
 pub(super) async fn cancel(
     State(service): State<Service>,
-    Extension(By(by)): Extension<By>,
-    Id(id): Id,
+    Extension(Requester(by)): Extension<Requester>,
+    PathId(id): PathId,
     NoParameters: NoParameters,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     let record = service.worker.find(&id).ok_or_else(|| unknown_pass(&id))?;
     if record.pass().is_done() {
         let error = format!("pass {id} is already done");
-        return Err(Problem::new(StatusCode::CONFLICT, error));
+        return Err(HttpError::new(StatusCode::CONFLICT, error));
     }
     let caller = by.as_ref().map(ToString::to_string);
     tracing::info!(pass.id = %id, by = caller, "pass cancelled by request");
@@ -109,7 +109,7 @@ pub(super) async fn cancel(
     Ok(json(StatusCode::ACCEPTED, &record.pass()))
 }
 
-fn unknown_pass(id: &str) -> Problem {
+fn unknown_pass(id: &str) -> HttpError {
     let error = format!("no pass \"{id}\" is remembered");
-    Problem::not_found(error)
+    HttpError::not_found(error)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{Problem, targets};
+use super::{HttpError, targets};
 use crate::gc::{Limit, PassOptions};
 use crate::model::setting::parse_duration;
 use crate::model::{Target, pairs};
@@ -32,7 +32,7 @@ pub(super) const PLAN_PARAMETERS: [&str; 3] = ["target", "assume_finished_after"
 
 /// What a request asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Ask {
+pub(super) struct PassRequest {
     /// What to clean.
     pub(super) targets: BTreeSet<Target>,
     /// Says whether the targets were named; otherwise they are all.
@@ -52,21 +52,21 @@ pub(super) fn read(
     query: Vec<(String, String)>,
     body: &[u8],
     known: &[&str],
-) -> Result<Ask, Problem> {
+) -> Result<PassRequest, HttpError> {
     let mut parameters = query;
     parameters.extend(read_json(body)?);
-    let mut ask = Ask::default();
+    let mut ask = PassRequest::default();
     let mut words = Vec::new();
     let mut seen = BTreeSet::new();
     for (key, value) in &parameters {
         if key != "target" && !seen.insert(key.as_str()) {
-            return Err(Problem::bad(format!(
+            return Err(HttpError::bad(format!(
                 "parameter \"{key}\" is given more than once"
             )));
         }
         if !known.contains(&key.as_str()) {
             let known = known.join(", ");
-            return Err(Problem::bad(format!(
+            return Err(HttpError::bad(format!(
                 "unknown parameter \"{key}\"; parameters are {known}"
             )));
         }
@@ -86,22 +86,22 @@ pub(super) fn read(
         }
     }
     ask.names_targets = !words.is_empty();
-    ask.targets = targets(words).map_err(|error| Problem::bad(error.to_string()))?;
+    ask.targets = targets(words).map_err(|error| HttpError::bad(error.to_string()))?;
     Ok(ask)
 }
 
 /// Flattens the body's JSON object into query pairs.
-fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, Problem> {
+fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, HttpError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Vec::new());
     }
-    let Fields(fields) = serde_json::from_slice(body).map_err(|error| {
+    let JsonFields(fields) = serde_json::from_slice(body).map_err(|error| {
         let what = if error.is_data() {
             "must be a JSON object"
         } else {
             "is not JSON"
         };
-        Problem::bad(format!("the body {what}: {error}"))
+        HttpError::bad(format!("the body {what}: {error}"))
     })?;
     let mut pairs = Vec::new();
     for (key, value) in fields {
@@ -128,7 +128,7 @@ fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, Problem> {
     Ok(pairs)
 }
 
-fn wrong_type(key: &str, is: &str) -> Problem {
+fn wrong_type(key: &str, is: &str) -> HttpError {
     let wanted = match key {
         "target" => "the name of a target, or a list of such names",
         "dry_run" | "follow" | "force" => "true or false",
@@ -136,24 +136,24 @@ fn wrong_type(key: &str, is: &str) -> Problem {
         "assume_finished_after" | "wait" => "a duration such as \"5m\"",
         _ => "text",
     };
-    Problem::bad(format!("parameter \"{key}\" must be {wanted}, not {is}"))
+    HttpError::bad(format!("parameter \"{key}\" must be {wanted}, not {is}"))
 }
 
 /// An object's fields in their order, duplicates included: a map would keep only the last of two equal keys,
 /// and could lose `dry_run`.
-struct Fields(Vec<(String, Value)>);
+struct JsonFields(Vec<(String, Value)>);
 
-impl<'de> Deserialize<'de> for Fields {
+impl<'de> Deserialize<'de> for JsonFields {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         pairs(from, "an object").map(Self)
     }
 }
 
-fn flag(key: &str, value: &str) -> Result<bool, Problem> {
+fn flag(key: &str, value: &str) -> Result<bool, HttpError> {
     match value {
         "true" | "1" | "" => Ok(true),
         "false" | "0" => Ok(false),
-        _ => Err(Problem::bad(format!(
+        _ => Err(HttpError::bad(format!(
             "parameter \"{key}\" must be true or false, not \"{value}\""
         ))),
     }
@@ -161,39 +161,39 @@ fn flag(key: &str, value: &str) -> Result<bool, Problem> {
 
 /// Refuses zero: in the configuration it means "no limit", and a person who types `max_removals=0` hardly means
 /// that.
-fn count(key: &str, value: &str) -> Result<u64, Problem> {
+fn count(key: &str, value: &str) -> Result<u64, HttpError> {
     value
         .parse()
         .ok()
         .filter(|count| *count > 0)
         .ok_or_else(|| {
-            Problem::bad(format!(
+            HttpError::bad(format!(
                 "parameter \"{key}\" must be a whole number from 1, not \"{value}\"; dry_run=true removes nothing"
             ))
         })
 }
 
-fn max_dead(key: &str, value: &str) -> Result<Limit, Problem> {
+fn max_dead(key: &str, value: &str) -> Result<Limit, HttpError> {
     let number = value.parse().map_err(|_error| {
-        Problem::bad(format!(
+        HttpError::bad(format!(
             "parameter \"{key}\" must be a whole number, not \"{value}\"; below 0 means no limit"
         ))
     })?;
     Ok(Limit::from_config(number))
 }
 
-fn duration(key: &str, value: &str) -> Result<Duration, Problem> {
+fn duration(key: &str, value: &str) -> Result<Duration, HttpError> {
     parse_duration(value).map_err(|wanted| {
-        Problem::bad(format!(
+        HttpError::bad(format!(
             "parameter \"{key}\" must be {wanted}, not \"{value}\""
         ))
     })
 }
 
-fn wait(key: &str, value: &str) -> Result<Duration, Problem> {
+fn wait(key: &str, value: &str) -> Result<Duration, HttpError> {
     let wait = duration(key, value)?;
     if wait > WAIT_MAX {
-        return Err(Problem::bad(format!(
+        return Err(HttpError::bad(format!(
             "parameter \"{key}\" must be at most 1h"
         )));
     }
@@ -204,7 +204,7 @@ fn wait(key: &str, value: &str) -> Result<Duration, Problem> {
 mod tests {
     use super::*;
 
-    fn ask(query: &[(&str, &str)], body: &str) -> Result<Ask, String> {
+    fn ask(query: &[(&str, &str)], body: &str) -> Result<PassRequest, String> {
         let query = query
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))

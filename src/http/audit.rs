@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::json as object;
 
-use super::{Problem, Service, clock, json};
+use super::{HttpError, Service, clock, json};
 use crate::state::{PassFilter, RemovalFilter};
 
 /// `GET /api/v1/passes`: the last passes, newest first, waiting and running ones included; with parameters, those of the
@@ -13,12 +13,12 @@ use crate::state::{PassFilter, RemovalFilter};
 pub(super) async fn passes(
     State(service): State<Service>,
     Query(query): Query<Vec<(String, String)>>,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     if query.is_empty() {
         let passes = service.worker.passes();
         return Ok(json(StatusCode::OK, &object!({ "passes": passes })));
     }
-    let filter = PassFilter::read(query, clock()).map_err(Problem::bad)?;
+    let filter = PassFilter::read(query, clock()).map_err(HttpError::bad)?;
     let page = service.worker.runner().journal.passes(filter).await?;
     let answer = object!({ "passes": page.rows, "next": page.next });
     Ok(json(StatusCode::OK, &answer))
@@ -28,8 +28,8 @@ pub(super) async fn passes(
 pub(super) async fn removals(
     State(service): State<Service>,
     Query(query): Query<Vec<(String, String)>>,
-) -> Result<Response, Problem> {
-    let filter = RemovalFilter::read(query, clock()).map_err(Problem::bad)?;
+) -> Result<Response, HttpError> {
+    let filter = RemovalFilter::read(query, clock()).map_err(HttpError::bad)?;
     let page = service.worker.runner().journal.removals(filter).await?;
     let answer = object!({ "removals": page.rows, "next": page.next });
     Ok(json(StatusCode::OK, &answer))

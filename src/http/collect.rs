@@ -9,12 +9,12 @@ use axum::extract::{Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::ask::{Ask, PASS_PARAMETERS, read};
+use super::ask::{PASS_PARAMETERS, PassRequest, read};
 use super::browser::{client, see_other};
 use super::connections::Exchange;
-use super::guard::By;
+use super::guard::Requester;
 use super::limits::Class;
-use super::{Problem, Service, body, json, page, plans};
+use super::{HttpError, Service, body, json, page, plans};
 use crate::access::ClientKind;
 use crate::model::{AlertResult, Caller, Cause};
 use crate::pass::record::PassRecord;
@@ -26,10 +26,10 @@ pub const ADMISSION: &str = "crisweep-admission";
 pub(super) async fn post(
     State(service): State<Service>,
     Extension(exchange): Extension<Exchange>,
-    Extension(By(by)): Extension<By>,
+    Extension(Requester(by)): Extension<Requester>,
     Query(query): Query<Vec<(String, String)>>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     let client = client(request.headers());
     let is_form = client == ClientKind::Browser && page::is_form(request.headers());
     let read = |mut query: Vec<(String, String)>, body: &[u8]| {
@@ -62,7 +62,7 @@ pub(super) async fn post(
 
 type Admitted = (Arc<PassRecord>, AlertResult);
 
-fn submit(service: &Service, ask: &Ask, by: Option<Caller>) -> Result<Admitted, Problem> {
+fn submit(service: &Service, ask: &PassRequest, by: Option<Caller>) -> Result<Admitted, HttpError> {
     let trigger = Trigger {
         cause: Cause::Manual,
         targets: ask.targets.clone(),
@@ -80,11 +80,11 @@ fn submit(service: &Service, ask: &Ask, by: Option<Caller>) -> Result<Admitted, 
     let why = |it: &Admission| it.why.clone().unwrap_or_default();
     let text = admission.as_ref().map(why).unwrap_or_default();
     match admission.map(|it| it.result) {
-        Some(AlertResult::Braked) => Err(Problem::new(
+        Some(AlertResult::Braked) => Err(HttpError::new(
             StatusCode::CONFLICT,
             format!("{text}; force=true overrides it"),
         )),
-        Some(_) | None => Err(Problem::unavailable(text)),
+        Some(_) | None => Err(HttpError::unavailable(text)),
     }
 }
 

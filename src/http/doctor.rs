@@ -5,21 +5,21 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::api::NoParameters;
-use super::{Problem, Service, json};
+use super::{HttpError, Service, json};
 use crate::doctor::{Report, diagnose};
 use crate::snapshot::Look;
 
 pub(super) async fn get(
     State(service): State<Service>,
     NoParameters: NoParameters,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     let look = service.look().await?;
     let report = report(&service, &look).await?;
     Ok(json(StatusCode::OK, &report))
 }
 
 /// Finds the causes on the node of a look.
-pub(super) async fn report(service: &Service, look: &Look) -> Result<Report, Problem> {
+pub(super) async fn report(service: &Service, look: &Look) -> Result<Report, HttpError> {
     let journal = &service.worker.runner().journal;
     let client = service.observer.client();
     let doctor = &service.fixed.doctor;

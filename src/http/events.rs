@@ -33,13 +33,13 @@ struct EventData {
     /// When the latest look began.
     look: Option<Timestamp>,
     #[serde(flatten)]
-    state: Moved,
+    state: PageState,
 }
 
-/// What a listener compares with what it shows. The page holds that of its first moment, so that nothing is missed
-/// before the page listens.
+/// The state that a listener compares with what it shows. The page contains the state that it was rendered from, so that
+/// its script misses no change before it listens.
 #[derive(Debug, PartialEq, Serialize)]
-pub(super) struct Moved {
+pub(super) struct PageState {
     /// The running pass.
     running: Option<String>,
     /// The waiting passes.
@@ -119,7 +119,7 @@ impl EventSubscriber {
         self.collect_pass();
         let told = EventData {
             look: *self.looks.borrow(),
-            state: Moved::of(&self.service),
+            state: PageState::of(&self.service),
         };
         if self.told.as_ref() != Some(&told) {
             self.unsent.extend(event("state", &told));
@@ -149,7 +149,7 @@ impl EventSubscriber {
     }
 }
 
-impl Moved {
+impl PageState {
     /// Returns what holds now.
     pub(super) fn of(service: &Service) -> Self {
         let worker = &service.worker;

@@ -6,8 +6,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json as object;
 
-use super::api::{Id, NoParameters};
-use super::{Problem, Service, clock, json};
+use super::api::{NoParameters, PathId};
+use super::{HttpError, Service, clock, json};
 use crate::access::Peer;
 use crate::evidence::{cri_log, unpack};
 use crate::model::Evidence;
@@ -23,8 +23,8 @@ pub(super) const DAMAGED: &str = "the kept log is damaged";
 pub(super) async fn list(
     State(service): State<Service>,
     Query(pairs): Query<Vec<(String, String)>>,
-) -> Result<Response, Problem> {
-    let filter = EvidenceFilter::read(pairs, clock()).map_err(Problem::bad)?;
+) -> Result<Response, HttpError> {
+    let filter = EvidenceFilter::read(pairs, clock()).map_err(HttpError::bad)?;
     let page = service.worker.runner().journal.evidence(filter).await?;
     let answer = object!({ "evidence": page.rows, "next": page.next });
     Ok(json(StatusCode::OK, &answer))
@@ -33,9 +33,9 @@ pub(super) async fn list(
 /// `GET /api/v1/evidence/{id}`: by number, container id, or its beginning.
 pub(super) async fn one(
     State(service): State<Service>,
-    Id(id): Id,
+    PathId(id): PathId,
     NoParameters: NoParameters,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     let (evidence, _) = found(&service, id).await?;
     Ok(json(StatusCode::OK, &evidence))
 }
@@ -44,19 +44,19 @@ pub(super) async fn one(
 pub(super) async fn log(
     State(service): State<Service>,
     Extension(peer): Extension<Peer>,
-    Id(id): Id,
+    PathId(id): PathId,
     Query(pairs): Query<Vec<(String, String)>>,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     if !may_read_logs(&service, &peer) {
-        return Err(Problem::new(StatusCode::FORBIDDEN, NO_LOGS));
+        return Err(HttpError::new(StatusCode::FORBIDDEN, NO_LOGS));
     }
     let raw = match pairs.as_slice() {
         [] => false,
         [(key, value)] if key == "raw" && (value == "true" || value == "false") => value == "true",
-        _ => return Err(Problem::bad("the only parameter is raw, true or false")),
+        _ => return Err(HttpError::bad("the only parameter is raw, true or false")),
     };
     let (evidence, packed) = found(&service, id).await?;
-    let damaged = || Problem::internal(DAMAGED);
+    let damaged = || HttpError::internal(DAMAGED);
     let bytes = unpack(&packed).ok_or_else(damaged)?;
     let bytes = if raw {
         bytes
@@ -73,14 +73,14 @@ pub(super) fn may_read_logs(service: &Service, peer: &Peer) -> bool {
     service.access.get().guards_reading() || is_known
 }
 
-pub(super) async fn found(service: &Service, id: String) -> Result<(Evidence, Vec<u8>), Problem> {
+pub(super) async fn found(service: &Service, id: String) -> Result<(Evidence, Vec<u8>), HttpError> {
     let journal = &service.worker.runner().journal;
     match journal.evidence_of(id.clone()).await? {
         EvidenceFound::One(evidence, log) => Ok((*evidence, log)),
-        EvidenceFound::Several => Err(Problem::bad(format!(
+        EvidenceFound::Several => Err(HttpError::bad(format!(
             "\"{id}\" is ambiguous: the ids of several containers begin with it"
         ))),
-        EvidenceFound::None => Err(Problem::not_found(format!(
+        EvidenceFound::None => Err(HttpError::not_found(format!(
             "no evidence has the number \"{id}\" or is of a container with this id (its first {ID_PREFIX_MIN} \
                  characters are enough)"
         ))),

@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::api::{Id, NoParameters};
-use super::{Problem, Service, json};
+use super::api::{NoParameters, PathId};
+use super::{HttpError, Service, json};
 use crate::gc;
 use crate::gc::explain::{ExplainAnswer, Explainer, NotFound};
 use crate::model::{PodSandboxId, Target};
@@ -13,16 +13,16 @@ use crate::snapshot::Look;
 
 pub(super) async fn get(
     State(service): State<Service>,
-    Id(id): Id,
+    PathId(id): PathId,
     NoParameters: NoParameters,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     let look = service.look().await?;
     let answer = service.heavy(move |service| answer(service, &look, &id));
     Ok(json(StatusCode::OK, &answer.await??))
 }
 
 /// Plans anew instead of sharing a plan: explanation and verdict must come from one snapshot and one policy.
-pub(super) fn answer(service: &Service, look: &Look, id: &str) -> Result<ExplainAnswer, Problem> {
+pub(super) fn answer(service: &Service, look: &Look, id: &str) -> Result<ExplainAnswer, HttpError> {
     let policy = &service.config().policy;
     let (next_attempts, quarantine) = {
         let mut quarantine = service.quarantine.lock();
@@ -34,7 +34,7 @@ pub(super) fn answer(service: &Service, look: &Look, id: &str) -> Result<Explain
     let failures = |id: &str| quarantine.get(&PodSandboxId::new(id)?).cloned();
     let answer = explainer.answer(id, failures);
     answer.map_err(|error| match error {
-        NotFound::Nothing(_) => Problem::not_found(error.to_string()),
-        NotFound::Ambiguous { .. } => Problem::bad(error.to_string()),
+        NotFound::Nothing(_) => HttpError::not_found(error.to_string()),
+        NotFound::Ambiguous { .. } => HttpError::bad(error.to_string()),
     })
 }

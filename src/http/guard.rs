@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::browser::client;
-use super::{Fixed, HEALTHY, Problem, READY, Service};
+use super::{Fixed, HEALTHY, HttpError, READY, Service};
 use crate::access::{Asking, ClientKind, Decision, Peer, Scope};
 use crate::metrics::HttpEndpoint;
 use crate::model::{AlertResult, Caller};
@@ -34,7 +34,7 @@ impl Fixed {
 
 /// Who asked, for the handlers of requests that act.
 #[derive(Clone, Debug)]
-pub(super) struct By(pub(super) Option<Caller>);
+pub(super) struct Requester(pub(super) Option<Caller>);
 
 /// Refuses requests from other web sites, for foreign host names, and without the credential that they need.
 pub(super) async fn guard(
@@ -79,7 +79,7 @@ pub(super) async fn guard(
             if let (Scope::Act, Some(caller)) = (scope, &caller) {
                 service.metrics.act(caller.kind);
             }
-            request.extensions_mut().insert(By(caller));
+            request.extensions_mut().insert(Requester(caller));
             return next.run(request).await;
         }
         Decision::Unauthenticated(why) => (StatusCode::UNAUTHORIZED, why),
@@ -137,7 +137,7 @@ fn refuse(service: &Service, peer: &Peer, uri: &Uri, status: StatusCode, why: &s
         let (path, left_out) = (uri.path(), NonZeroU64::new(left_out));
         tracing::warn!(%peer, path, why, left_out, "refused");
     }
-    Problem::new(status, why).into_response()
+    HttpError::new(status, why).into_response()
 }
 
 /// The host names that a request may address.

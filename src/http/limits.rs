@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connections::Exchange;
 use super::places::{RequestPlace, RequestPlaces};
-use super::{BODY_MAX_BYTES, HEALTHY, Problem, READY};
+use super::{BODY_MAX_BYTES, HEALTHY, HttpError, READY};
 use crate::model::every;
 
 /// The value of `Retry-After` on a 503.
@@ -106,7 +106,7 @@ impl Class {
     pub(super) fn full(self) -> Response {
         let (most, words): (_, &str) = (self.most(), self.into());
         let error = format!("{most} {words} are already being answered; try again later");
-        let mut response = Problem::unavailable(error).into_response();
+        let mut response = HttpError::unavailable(error).into_response();
         let headers = response.headers_mut();
         headers.insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS);
         response
@@ -164,12 +164,12 @@ impl RequestLimits {
     }
 
     /// Reserves memory for a body of at most `bytes` bytes.
-    pub(super) fn take_body(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Problem> {
+    pub(super) fn take_body(&self, bytes: u64) -> Result<OwnedSemaphorePermit, HttpError> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.bodies).try_acquire_many_owned(bytes).ok();
         room.ok_or_else(|| {
             let error = "too many long bodies are being read; try again later";
-            Problem::unavailable(error)
+            HttpError::unavailable(error)
         })
     }
 }

@@ -11,8 +11,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::shared::OfLook;
-use super::{Problem, Service};
+use super::shared::LookKey;
+use super::{HttpError, Service};
 use crate::gc::knowledge::Knowledge;
 use crate::gc::plan::summarize;
 use crate::metrics::scrape::{self, Format, NodePart};
@@ -23,7 +23,7 @@ use crate::system::memory;
 pub(super) async fn get(
     State(service): State<Service>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let format = Format::from_accept(text("accept"));
     let timeout = scrape::timeout_from_header(text("x-prometheus-scrape-timeout-seconds"));
@@ -41,7 +41,7 @@ pub(super) async fn get(
     let own = render(&service, None, format, None);
     let Some(page) = rendered(deadline, whole, own).await else {
         let error = "the metrics page was not rendered within the scrape's timeout";
-        return Err(Problem::unavailable(error));
+        return Err(HttpError::unavailable(error));
     };
     Ok(([(header::CONTENT_TYPE, format.content_type())], page).into_response())
 }
@@ -91,7 +91,7 @@ impl Service {
     fn node_part(&self, look: &Arc<Look>) -> Result<Arc<NodePart>, std::fmt::Error> {
         let config = self.config();
         let next_attempts = self.quarantine.lock().next_attempts(look.taken_at);
-        let of = (OfLook::new(look), Arc::clone(&config), next_attempts);
+        let of = (LookKey::new(look), Arc::clone(&config), next_attempts);
         self.fixed.node_parts.get(of, || {
             let (policy, snapshot) = (&config.policy, self.snapshot(look).ok());
             let knowledge = snapshot.as_ref().map(|it| Knowledge::of(it, policy));

@@ -26,11 +26,11 @@ use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
-use super::{Problem, Service};
+use super::{HttpError, Service};
 use crate::access::Peer;
 use asked::Asked;
 use document::{document, security};
-use view::{Reader, View};
+use view::{PageReader, View};
 use words::text;
 
 type QueryPairs = Vec<(String, String)>;
@@ -45,8 +45,8 @@ pub(super) fn is_form(headers: &HeaderMap) -> bool {
 }
 
 /// Reads the parameters of a pass from a form of the page.
-pub(super) fn form(body: &[u8]) -> Result<QueryPairs, Problem> {
-    let unread = || Problem::bad("the form could not be read");
+pub(super) fn form(body: &[u8]) -> Result<QueryPairs, HttpError> {
+    let unread = || HttpError::bad("the form could not be read");
     let query = std::str::from_utf8(body).map_err(|_error| unread())?;
     let uri = Uri::builder().path_and_query(format!("/?{query}")).build();
     let fields = uri.ok().and_then(|uri| Query::try_from_uri(&uri).ok());
@@ -54,7 +54,9 @@ pub(super) fn form(body: &[u8]) -> Result<QueryPairs, Problem> {
     let all = fields.len();
     fields.retain(|(key, _)| key != TICKED);
     if fields.len() < all && !fields.iter().any(|(key, _)| key == "target") {
-        return Err(Problem::bad("nothing is ticked: tick what the pass is for"));
+        return Err(HttpError::bad(
+            "nothing is ticked: tick what the pass is for",
+        ));
     }
     Ok(fields)
 }
@@ -64,9 +66,9 @@ pub(super) async fn get(
     Extension(peer): Extension<Peer>,
     Query(query): Query<QueryPairs>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let asked = Asked::read(query).map_err(Problem::bad)?;
-    let reader = Reader {
+) -> Result<Response, HttpError> {
+    let asked = Asked::read(query).map_err(HttpError::bad)?;
+    let reader = PageReader {
         peer: &peer,
         headers: &headers,
     };
@@ -91,7 +93,7 @@ fn page(view: &View) -> String {
 }
 
 fn body(view: &View) -> Markup {
-    let moved = serde_json::to_string(&view.moved).unwrap_or_default();
+    let state = serde_json::to_string(&view.state).unwrap_or_default();
     html! {
         a.skip href="#plan" { "Skip to the plan" }
         header {
@@ -103,7 +105,7 @@ fn body(view: &View) -> Markup {
                 a href="#passes" { "Passes" } a href="#quarantine" { "Quarantine" } a href="#evidence" { "Evidence" } a href="#doctor" { "Causes" }
             }
         }
-        main data-state=(text(&moved)) {
+        main data-state=(text(&state)) {
             p #stale .problem role="status" hidden {}
             (sentence::section(view))
             @if view.asked.confirm { (confirm::section(view)) }

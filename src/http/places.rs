@@ -23,17 +23,17 @@ pub(super) struct RequestPlaces(Arc<RequestPlacesInner>);
 #[derive(Debug)]
 struct RequestPlacesInner {
     free: Arc<Semaphore>,
-    unread: Mutex<Unread>,
+    unread: Mutex<UnreadAnswers>,
 }
 
 /// The answers that are made and not sent, in the order in which they were made: when, and what closes the connection.
 #[derive(Debug, Default)]
-struct Unread {
+struct UnreadAnswers {
     next: u64,
     answers: BTreeMap<u64, (Instant, CancellationToken)>,
 }
 
-impl Unread {
+impl UnreadAnswers {
     /// Takes out the first answer, if its client does not read it.
     fn take(&mut self) -> Option<CancellationToken> {
         let first = self.answers.first_entry()?;

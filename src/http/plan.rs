@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Serialize;
 
-use super::saved_plans::Head;
+use super::saved_plans::SavedPlanHead;
 use crate::gc::Plan;
 use crate::model::escape;
 
@@ -26,7 +26,10 @@ pub(super) fn answer(plan: Arc<Plan>) -> Response {
 }
 
 /// Returns a saved plan as indented JSON, in pieces, with the head's fields first.
-pub(super) fn saved(head: &Head, plan: Arc<Plan>) -> impl Iterator<Item = TextPiece> + use<> {
+pub(super) fn saved(
+    head: &SavedPlanHead,
+    plan: Arc<Plan>,
+) -> impl Iterator<Item = TextPiece> + use<> {
     let head = indented(head, 0).map(|object| {
         let fields = object.trim_start_matches("{\n").trim_end_matches("\n}");
         format!("{fields},\n")

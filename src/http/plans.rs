@@ -9,21 +9,21 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 
-use super::api::{Id, NoParameters};
-use super::ask::{Ask, PLAN_PARAMETERS, read};
-use super::guard::By;
-use super::saved_plans::{KeptPlan, Missing, Now};
-use super::{Problem, Service, body, json, plan};
+use super::api::{NoParameters, PathId};
+use super::ask::{PLAN_PARAMETERS, PassRequest, read};
+use super::guard::Requester;
+use super::saved_plans::{KeptPlan, PlanClock, PlanMissing};
+use super::{HttpError, Service, body, json, plan};
 use crate::model::Caller;
 use crate::snapshot::Look;
 
 /// `POST /api/v1/plans`: plans and keeps the plan; removes nothing.
 pub(super) async fn save(
     State(service): State<Service>,
-    Extension(By(by)): Extension<By>,
+    Extension(Requester(by)): Extension<Requester>,
     Query(query): Query<Vec<(String, String)>>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     let body = body(&service.fixed.limits, request.into_body()).await?;
     let ask = read(query, &body, &PLAN_PARAMETERS)?;
     let look = service.look().await?;
@@ -38,9 +38,9 @@ pub(super) async fn save(
 fn keep(
     service: &Service,
     look: &Arc<Look>,
-    ask: Ask,
+    ask: PassRequest,
     by: Option<Caller>,
-) -> Result<KeptPlan, Problem> {
+) -> Result<KeptPlan, HttpError> {
     let mut policy = service.config().policy.clone();
     ask.options.apply_to(&mut policy);
     let made = service.plan_under(look, &policy, &ask.targets)?;
@@ -48,22 +48,22 @@ fn keep(
     let head = plans.head(&made, &ask.targets, &ask.options, by);
     let text = plan::saved(&head, Arc::clone(&made));
     let kept = plans.keep((head, ask.options), &made, look.started, text);
-    kept.map_err(|error| Problem::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string()))
+    kept.map_err(|error| HttpError::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string()))
 }
 
 /// `GET /api/v1/plans`: the saved plans, newest first.
 pub(super) async fn list(State(service): State<Service>, NoParameters: NoParameters) -> Response {
-    let plans = service.fixed.saved_plans.list(Now::read());
+    let plans = service.fixed.saved_plans.list(PlanClock::read());
     json(StatusCode::OK, &serde_json::json!({ "plans": plans }))
 }
 
 /// `GET /api/v1/plans/{id}`.
 pub(super) async fn get(
     State(service): State<Service>,
-    Id(id): Id,
+    PathId(id): PathId,
     NoParameters: NoParameters,
-) -> Result<Response, Problem> {
-    let kept = service.fixed.saved_plans.get(&id, Now::read());
+) -> Result<Response, HttpError> {
+    let kept = service.fixed.saved_plans.get(&id, PlanClock::read());
     let kept = kept.map_err(|missing| missing.problem(&id))?;
     Ok(sent(kept).into_response())
 }
@@ -71,26 +71,26 @@ pub(super) async fn get(
 /// `DELETE /api/v1/plans/{id}`: forgets a plan.
 pub(super) async fn forget(
     State(service): State<Service>,
-    Id(id): Id,
+    PathId(id): PathId,
     NoParameters: NoParameters,
-) -> Result<Response, Problem> {
-    let head = service.fixed.saved_plans.forget(&id, Now::read());
+) -> Result<Response, HttpError> {
+    let head = service.fixed.saved_plans.forget(&id, PlanClock::read());
     let head = head.map_err(|missing| missing.problem(&id))?;
     Ok(json(StatusCode::OK, &head))
 }
 
 /// Has a pass carry out a saved plan: it defaults to the plan's targets and options.
-pub(super) async fn put_into(service: &Service, ask: &mut Ask) -> Result<(), Problem> {
+pub(super) async fn put_into(service: &Service, ask: &mut PassRequest) -> Result<(), HttpError> {
     let Some(id) = ask.plan.take() else {
         return Ok(());
     };
-    let kept = service.fixed.saved_plans.get(&id, Now::read());
+    let kept = service.fixed.saved_plans.get(&id, PlanClock::read());
     let kept = kept.map_err(|missing| missing.problem(&id))?;
     let (head, made_with) = (kept.head.clone(), kept.options.clone());
     let saved = service.heavy(move |_service| kept.plan()).await?;
     let saved = saved.map_err(|error| {
         let text = format!("plan {id} cannot be read; this is a bug in crisweep: {error}");
-        Problem::internal(text)
+        HttpError::internal(text)
     })?;
     if !ask.names_targets {
         ask.targets = head.targets;
@@ -108,14 +108,14 @@ fn sent(kept: KeptPlan) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], body)
 }
 
-impl Missing {
-    fn problem(self, id: &str) -> Problem {
+impl PlanMissing {
+    fn problem(self, id: &str) -> HttpError {
         match self {
-            Self::Unknown => Problem::not_found(format!(
+            Self::Unknown => HttpError::not_found(format!(
                 "no plan \"{id}\" is saved: newer ones pushed it out, it was deleted, or the service was \
                      started since"
             )),
-            Self::Expired(at) => Problem::new(
+            Self::Expired(at) => HttpError::new(
                 StatusCode::GONE,
                 format!("plan \"{id}\" expired at {at}; save a new one"),
             ),
@@ -130,13 +130,16 @@ mod tests {
     #[test]
     fn a_plan_that_expired_is_gone_and_another_not_found() {
         let at = "2026-01-02T13:00:00Z".parse().unwrap();
-        let gone = Missing::Expired(at).problem("p");
+        let gone = PlanMissing::Expired(at).problem("p");
         assert_eq!(gone.status, StatusCode::GONE);
         assert!(
             gone.error.contains("expired at 2026-01-02T13:00:00Z"),
             "{}",
             gone.error
         );
-        assert_eq!(Missing::Unknown.problem("p").status, StatusCode::NOT_FOUND);
+        assert_eq!(
+            PlanMissing::Unknown.problem("p").status,
+            StatusCode::NOT_FOUND
+        );
     }
 }

@@ -25,8 +25,8 @@ const WINDOW_LOG: u32 = 18;
 
 /// What is said of a saved plan, besides the plan itself.
 #[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "SavedPlanHead"))]
-pub(super) struct Head {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct SavedPlanHead {
     /// Its id: its time and a counter.
     pub(super) id: String,
     /// When the node was looked at.
@@ -52,7 +52,7 @@ pub(super) struct Head {
 pub(super) struct SavedPlanEntry {
     taken_at: Timestamp,
     #[serde(flatten)]
-    head: Head,
+    head: SavedPlanHead,
     /// Number of removals of each target.
     removals: BTreeMap<Target, usize>,
 }
@@ -60,12 +60,12 @@ pub(super) struct SavedPlanEntry {
 /// The present moment by two clocks; a plan expires by the first that says so. While the node sleeps the steady one
 /// stands still, and the wall clock may be set.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Now {
+pub(super) struct PlanClock {
     pub(super) steady: Instant,
     pub(super) wall: Timestamp,
 }
 
-impl Now {
+impl PlanClock {
     #[expect(
         clippy::disallowed_methods,
         reason = "the wall clock tells when a plan expires"
@@ -80,7 +80,7 @@ impl Now {
 
 /// Why a plan is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(super) enum PlanMissing {
     /// No plan has this id.
     Unknown,
     /// It expired then.
@@ -90,7 +90,7 @@ pub(super) enum Missing {
 /// A kept plan: its answer's text, compressed.
 #[derive(Clone, Debug)]
 pub(super) struct KeptPlan {
-    pub(super) head: Head,
+    pub(super) head: SavedPlanHead,
     /// The options that it was made with.
     pub(super) options: PassOptions,
     packed: Arc<[u8]>,
@@ -115,14 +115,14 @@ struct StoredPlan {
 }
 
 impl StoredPlan {
-    fn has_expired(&self, now: Now) -> bool {
+    fn has_expired(&self, now: PlanClock) -> bool {
         self.until <= now.steady || self.kept.head.expires_at <= now.wall
     }
 }
 
 impl PlanStore {
     /// Frees the plans that have expired; their ids stay known until newer plans push them out.
-    fn expire(&mut self, now: Now) {
+    fn expire(&mut self, now: PlanClock) {
         for saved in self.plans.iter_mut().filter(|it| it.has_expired(now)) {
             saved.kept.packed = Arc::default();
         }
@@ -141,12 +141,12 @@ impl SavedPlans {
         targets: &BTreeSet<Target>,
         options: &PassOptions,
         by: Option<Caller>,
-    ) -> Head {
+    ) -> SavedPlanHead {
         let mut store = self.0.lock();
         store.counter += 1;
         let time = plan.taken_at.strftime("%Y%m%dT%H%M%SZ");
         let lifetime = SignedDuration::try_from(LIFETIME).unwrap_or_default();
-        Head {
+        SavedPlanHead {
             id: format!("plan-{time}-{}", store.counter),
             taken_at: plan.taken_at,
             expires_at: plan
@@ -166,7 +166,7 @@ impl SavedPlans {
     /// If its text cannot be written, or is too long.
     pub(super) fn keep(
         &self,
-        (head, options): (Head, PassOptions),
+        (head, options): (SavedPlanHead, PassOptions),
         plan: &Plan,
         looked_at: Instant,
         text: impl Iterator<Item = Result<String, serde_json::Error>>,
@@ -198,26 +198,26 @@ impl SavedPlans {
     }
 
     /// Returns a plan that can be carried out.
-    pub(super) fn get(&self, id: &str, now: Now) -> Result<KeptPlan, Missing> {
+    pub(super) fn get(&self, id: &str, now: PlanClock) -> Result<KeptPlan, PlanMissing> {
         let mut store = self.0.lock();
         store.expire(now);
         let saved = store.plans.iter().find(|it| it.kept.head.id == id);
-        let saved = saved.ok_or(Missing::Unknown)?;
+        let saved = saved.ok_or(PlanMissing::Unknown)?;
         if saved.has_expired(now) {
-            return Err(Missing::Expired(saved.kept.head.expires_at));
+            return Err(PlanMissing::Expired(saved.kept.head.expires_at));
         }
         Ok(saved.kept.clone())
     }
 
     /// Forgets a plan.
-    pub(super) fn forget(&self, id: &str, now: Now) -> Result<Head, Missing> {
+    pub(super) fn forget(&self, id: &str, now: PlanClock) -> Result<SavedPlanHead, PlanMissing> {
         let kept = self.get(id, now)?;
         self.0.lock().plans.retain(|it| it.kept.head.id != id);
         Ok(kept.head)
     }
 
     /// Returns the plans that can be carried out, newest first.
-    pub(super) fn list(&self, now: Now) -> Vec<SavedPlanEntry> {
+    pub(super) fn list(&self, now: PlanClock) -> Vec<SavedPlanEntry> {
         let mut store = self.0.lock();
         store.expire(now);
         let live = store.plans.iter().rev().filter(|it| !it.has_expired(now));
@@ -316,14 +316,14 @@ mod tests {
     }
 
     /// So long after the look by the steady clock.
-    fn after(looked_at: Instant, steady: Duration) -> Now {
-        Now {
+    fn after(looked_at: Instant, steady: Duration) -> PlanClock {
+        PlanClock {
             steady: looked_at + steady,
             wall: plan().taken_at,
         }
     }
 
-    fn ids(plans: &SavedPlans, now: Now) -> Vec<String> {
+    fn ids(plans: &SavedPlans, now: PlanClock) -> Vec<String> {
         let list = plans.list(now).into_iter();
         list.map(|entry| entry.head.id).collect()
     }
@@ -337,19 +337,19 @@ mod tests {
         let last = after(now, LIFETIME.saturating_sub(Duration::from_nanos(1)));
         assert_eq!(plans.get(&id, last).unwrap().head.expires_at, expires_at);
         let missing = |now| plans.get(&id, now).map(|_| ()).unwrap_err();
-        let by_the_wall = Now {
+        let by_the_wall = PlanClock {
             wall: expires_at,
             ..last
         };
         for over in [after(now, LIFETIME), by_the_wall] {
-            assert_eq!(missing(over), Missing::Expired(expires_at));
+            assert_eq!(missing(over), PlanMissing::Expired(expires_at));
             assert_eq!(ids(&plans, over), [""; 0]);
         }
         assert_eq!(plans.0.lock().bytes(), 0);
         for _ in 0..PLANS_MAX {
             keep(&plans, now, 1);
         }
-        assert_eq!(missing(last), Missing::Unknown);
+        assert_eq!(missing(last), PlanMissing::Unknown);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::shared::OfLook;
-use super::{NodeParts, Plans, Problem, RequestLimits, SavedPlans};
+use super::shared::LookKey;
+use super::{HttpError, NodeParts, Plans, RequestLimits, SavedPlans};
 use crate::access;
 use crate::config::Config;
 use crate::doctor::Doctor;
@@ -95,7 +95,7 @@ impl Service {
         policy: &Policy,
         targets: &BTreeSet<Target>,
     ) -> Result<Arc<Plan>, NoSnapshot> {
-        let of = (OfLook::new(look), policy.clone(), targets.clone());
+        let of = (LookKey::new(look), policy.clone(), targets.clone());
         self.fixed.plans.get(of, || {
             let snapshot = self.snapshot(look)?;
             let mut plan = gc::plan(&snapshot, policy, targets);
@@ -122,11 +122,11 @@ impl Service {
     }
 
     /// Returns the shared look; gives up after [`LOOK_PATIENCE`] if the runtime hangs.
-    pub(super) async fn look(&self) -> Result<Arc<Look>, Problem> {
+    pub(super) async fn look(&self) -> Result<Arc<Look>, HttpError> {
         let look = self.observer.shared(self.config().collect.max_age);
         match tokio::time::timeout(LOOK_PATIENCE, look).await {
-            Ok(look) => look.map_err(|error| Problem::internal(error.to_string())),
-            Err(_elapsed) => Err(Problem::unavailable(format!(
+            Ok(look) => look.map_err(|error| HttpError::internal(error.to_string())),
+            Err(_elapsed) => Err(HttpError::unavailable(format!(
                 "no look at the node within {LOOK_PATIENCE:?}: the runtime is slow or hangs"
             ))),
         }
@@ -136,7 +136,7 @@ impl Service {
     pub(super) async fn heavy<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
-    ) -> Result<T, Problem> {
+    ) -> Result<T, HttpError> {
         let service = self.clone();
         bounded(self.fixed.limits.plans(), move || {
             let result = work(&service);
@@ -144,7 +144,7 @@ impl Service {
             result
         })
         .await
-        .map_err(Problem::internal)
+        .map_err(HttpError::internal)
     }
 }
 

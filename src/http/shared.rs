@@ -14,20 +14,20 @@ use crate::model::{PodSandboxId, Target};
 use crate::snapshot::Look;
 
 /// The plans that are being sent.
-pub type Plans = SharedCache<(OfLook, Policy, BTreeSet<Target>), Plan>;
+pub type Plans = SharedCache<(LookKey, Policy, BTreeSet<Target>), Plan>;
 /// The node's part of the metrics page. A failed removal changes the next attempt of its sandbox.
 pub type NodeParts =
-    SharedCache<(OfLook, Arc<Config>, BTreeMap<PodSandboxId, Timestamp>), NodePart>;
+    SharedCache<(LookKey, Arc<Config>, BTreeMap<PodSandboxId, Timestamp>), NodePart>;
 
 /// Values by what they depend on, as long as somebody uses them.
 #[derive(Debug)]
 pub struct SharedCache<K, V> {
-    made: Mutex<Made<K, V>>,
+    entries: Mutex<CacheEntries<K, V>>,
     keeps_last: bool,
 }
 
 #[derive(Debug)]
-struct Made<K, V> {
+struct CacheEntries<K, V> {
     all: Vec<(K, Weak<V>)>,
     last: Option<Arc<V>>,
 }
@@ -35,12 +35,12 @@ struct Made<K, V> {
 impl<K: PartialEq, V> SharedCache<K, V> {
     /// Forgets a value that nobody uses.
     pub fn while_used() -> Self {
-        let made = Made {
+        let entries = CacheEntries {
             all: Vec::new(),
             last: None,
         };
         Self {
-            made: Mutex::new(made),
+            entries: Mutex::new(entries),
             keeps_last: false,
         }
     }
@@ -55,7 +55,7 @@ impl<K: PartialEq, V> SharedCache<K, V> {
 
     /// Returns the value of an equal key, or makes one.
     pub(super) fn get<E>(&self, of: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
-        let mut held = self.made.lock();
+        let mut held = self.entries.lock();
         held.all.retain(|(_, value)| value.strong_count() > 0);
         let mut all = held.all.iter();
         if let Some(value) = all
@@ -73,15 +73,15 @@ impl<K: PartialEq, V> SharedCache<K, V> {
 
 /// A look that is not kept: its address stays taken, so no other look has it.
 #[derive(Debug)]
-pub struct OfLook(Weak<Look>);
+pub struct LookKey(Weak<Look>);
 
-impl OfLook {
+impl LookKey {
     pub(super) fn new(look: &Arc<Look>) -> Self {
         Self(Arc::downgrade(look))
     }
 }
 
-impl PartialEq for OfLook {
+impl PartialEq for LookKey {
     fn eq(&self, other: &Self) -> bool {
         Weak::ptr_eq(&self.0, &other.0)
     }

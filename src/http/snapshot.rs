@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-use super::{Problem, Service, clock};
+use super::{HttpError, Service, clock};
 use crate::snapshot::Look;
 use crate::snapshot_file;
 use crate::state::Parameters;
@@ -14,9 +14,9 @@ use crate::state::Parameters;
 pub(super) async fn get(
     State(service): State<Service>,
     Query(query): Query<Vec<(String, String)>>,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpError> {
     let parameters = Parameters::of(query, &["pass"], clock());
-    if let Some(pass) = parameters.map_err(Problem::bad)?.text("pass") {
+    if let Some(pass) = parameters.map_err(HttpError::bad)?.text("pass") {
         return before(&service, &pass).await;
     }
     let look = service.look().await?;
@@ -24,14 +24,14 @@ pub(super) async fn get(
     Ok(zstd(file??))
 }
 
-async fn before(service: &Service, pass: &str) -> Result<Response, Problem> {
+async fn before(service: &Service, pass: &str) -> Result<Response, HttpError> {
     let file = service.worker.runner().journal.snapshot(pass).await?;
     let none = || {
         let error = format!(
             "no snapshot from before a pass \"{pass}\" is kept: state.snapshots says how many are, of passes that \
              removed something"
         );
-        Problem::not_found(error)
+        HttpError::not_found(error)
     };
     Ok(zstd(file.ok_or_else(none)?))
 }
@@ -40,9 +40,9 @@ fn zstd(file: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, "application/zstd")], file).into_response()
 }
 
-fn file(service: &Service, look: &Look) -> Result<Vec<u8>, Problem> {
+fn file(service: &Service, look: &Look) -> Result<Vec<u8>, HttpError> {
     let config = service.config();
     let snapshot = service.snapshot(look)?;
     let file = snapshot_file::encode(&look.about(&config), &config.policy, &snapshot);
-    file.map_err(|error| Problem::internal(error.to_string()))
+    file.map_err(|error| HttpError::internal(error.to_string()))
 }

@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 pub struct LineLimit {
     most: u32,
     within: Duration,
-    window: Mutex<Window>,
+    window: Mutex<LineWindow>,
 }
 
 #[derive(Debug)]
-struct Window {
+struct LineWindow {
     began: Duration,
     written: u32,
     left_out: u64,
@@ -23,7 +23,7 @@ struct Window {
 impl LineLimit {
     /// Lets `most` lines through in each window of `within`.
     pub fn new(most: u32, within: Duration) -> Self {
-        let window = Window {
+        let window = LineWindow {
             began: Duration::ZERO,
             written: 0,
             left_out: 0,

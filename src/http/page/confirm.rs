@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::TICKED;
 use super::plan::{removals, words};
-use super::view::{May, View};
+use super::view::{MayAct, View};
 use super::words::{count, text};
 use crate::config::Mode;
 use crate::model::Target;
@@ -56,7 +56,7 @@ fn facts(view: &View, stays: usize) -> Markup {
                 "still due then: the numbers may change a little."
             }
             @if view.config.evidence.enabled { li { "How each container ended and the end of its log are kept as evidence." } }
-            @if let May::Ask(what) = view.may { li { "Your browser will ask for " (what) "." } }
+            @if let MayAct::Ask(what) = view.may { li { "Your browser will ask for " (what) "." } }
             @if let Some(why) = view.held() { li { strong { (text(why)) } ": only a forced pass runs." } }
         }
     }
@@ -84,7 +84,7 @@ fn form(view: &View, removals: &BTreeMap<Target, u64>) -> Markup {
                 // The first button is the one that the Enter key presses.
                 button formmethod="get" formaction="/#confirm" name="confirm" value="pass" data-again { "Count again" }
             }
-            @if let May::Not(why) = &view.may { p.problem { (text(why)) } } @else {
+            @if let MayAct::Not(why) = &view.may { p.problem { (text(why)) } } @else {
                 div.buttons {
                     @if is_held {
                         button #confirmed .danger name="force" value="true" { (label) ", although passes are held" }

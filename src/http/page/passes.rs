@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::change::{before_after, figure};
 use super::messages::grouped;
 use super::plan::words as removal_words;
-use super::view::{May, View};
+use super::view::{MayAct, View};
 use super::words::{ago, ahead, columns, count, objects, span, text};
 use crate::model::{Cause, NodeFigures, Outcome, Pass, Target, TargetReport, TriggerInfo};
 
@@ -109,7 +109,7 @@ fn report_words(report: &TargetReport) -> String {
 
 fn cancel(view: &View, pass: &Pass) -> Markup {
     html! {
-        @if !matches!(view.may, May::Not(_)) {
+        @if !matches!(view.may, MayAct::Not(_)) {
             form method="post" action=(format!("/api/v1/passes/{}/cancel", pass.id)) {
                 button #cancel { "Cancel this pass" }
                 " " span.muted { "Removals in flight end; nothing new begins." }

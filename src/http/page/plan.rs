@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::asked::{Asked, Show};
-use super::view::{May, View};
+use super::view::{MayAct, View};
 use super::words::{columns, count, objects, text};
 use crate::config::Mode;
 use crate::gc::explain::{keep_text, remove_text};
@@ -119,7 +119,7 @@ pub(super) fn words(removals: &BTreeMap<Target, u64>) -> String {
 fn buttons(view: &View) -> Markup {
     html! {
         div #buttons data-live {
-            @if let May::Not(why) = &view.may { (elsewhere(view, why)) } @else {
+            @if let MayAct::Not(why) = &view.may { (elsewhere(view, why)) } @else {
                 div.buttons {
                     form method="post" action="/gc?dry_run=true" {
                         button #dry-run { "Dry run" }
@@ -130,7 +130,7 @@ fn buttons(view: &View) -> Markup {
                 }
                 p.muted {
                     "A dry run plans and removes nothing. "
-                    @if let May::Ask(what) = view.may { "Your browser will ask for " (what) ". " }
+                    @if let MayAct::Ask(what) = view.may { "Your browser will ask for " (what) ". " }
                     @if let Some(why) = view.held() { strong { (text(why)) ". " } }
                 }
             }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use axum::http::{HeaderMap, Method, header};
 use jiff::Timestamp;
 
-use super::super::events::Moved;
+use super::super::events::PageState;
 use super::super::quarantine::QuarantinedSandbox;
-use super::super::{Problem, Service, api, clock, doctor, evidence, explain};
+use super::super::{HttpError, Service, api, clock, doctor, evidence, explain};
 use super::asked::Asked;
 use crate::access::{Asking, Decision, Peer, Scope};
 use crate::config::Config;
@@ -38,7 +38,7 @@ pub(super) type PageResult<T> = Result<T, String>;
 
 /// Whether the client may act.
 #[derive(Debug)]
-pub(super) enum May {
+pub(super) enum MayAct {
     /// It may.
     Act,
     /// Its browser will ask for a credential; the words name it.
@@ -57,7 +57,7 @@ pub(super) struct ShownEvidence {
 
 /// Who asks for the page.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'a> {
+pub(super) struct PageReader<'a> {
     pub(super) peer: &'a Peer,
     pub(super) headers: &'a HeaderMap,
 }
@@ -79,8 +79,8 @@ pub(super) struct NodeView {
 /// All that the page shows.
 pub(super) struct View {
     pub(super) asked: Asked,
-    /// What moved last, before the rest was gathered.
-    pub(super) moved: Moved,
+    /// Its state, read before the rest was gathered.
+    pub(super) state: PageState,
     pub(super) config: Arc<Config>,
     pub(super) now: Timestamp,
     pub(super) node: NodeView,
@@ -98,7 +98,7 @@ pub(super) struct View {
     pub(super) doctor: Option<PageResult<Report>>,
     pub(super) holding: Vec<Brake>,
     pub(super) standing: Standing,
-    pub(super) may: May,
+    pub(super) may: MayAct,
     /// Acting needs a credential, also on the node itself.
     pub(super) needs_credential: bool,
 }
@@ -111,9 +111,9 @@ impl View {
     pub(super) async fn gather(
         service: &Service,
         asked: Asked,
-        reader: Reader<'_>,
-    ) -> Result<Self, Problem> {
-        let moved = Moved::of(service);
+        reader: PageReader<'_>,
+    ) -> Result<Self, HttpError> {
+        let state = PageState::of(service);
         let mut max_age = service.config().collect.max_age;
         if reader.headers.contains_key(LIVE) {
             max_age = max_age.max(LIVE_MAX_AGE);
@@ -164,7 +164,7 @@ impl View {
             standing: service.worker.fleet().standing(),
             may,
             needs_credential: service.access.get().has_credentials(),
-            moved,
+            state,
             asked,
         })
     }
@@ -282,7 +282,7 @@ async fn causes(service: &Service, look: &Look) -> PageResult<Report> {
 }
 
 /// Says whether the reader could begin a pass with what it shows now.
-async fn may(service: &Service, reader: Reader<'_>) -> May {
+async fn may(service: &Service, reader: PageReader<'_>) -> MayAct {
     let authorization = reader.headers.get(header::AUTHORIZATION);
     let asking = Asking {
         scope: Scope::Act,
@@ -293,11 +293,11 @@ async fn may(service: &Service, reader: Reader<'_>) -> May {
     };
     let access = service.access.get();
     match access.decide(asking).await {
-        Decision::Allowed(_) => May::Act,
-        Decision::Forbidden(why) | Decision::Unavailable(why) => May::Not(why),
+        Decision::Allowed(_) => MayAct::Act,
+        Decision::Forbidden(why) | Decision::Unavailable(why) => MayAct::Not(why),
         Decision::Unauthenticated(why) => match access.asks_for() {
-            Some(words) => May::Ask(words),
-            None => May::Not(why),
+            Some(words) => MayAct::Ask(words),
+            None => MayAct::Not(why),
         },
     }
 }

@@ -11,9 +11,9 @@ use yaml_rust2::{YamlEmitter, YamlLoader};
 use crate::doctor::Report;
 use crate::gc::Plan;
 use crate::gc::explain::ExplainAnswer;
-use crate::http::alerts::{Reply, Webhook};
+use crate::http::alerts::{Webhook, WebhookAnswer};
 use crate::http::ask::{PASS_PARAMETERS, PLAN_PARAMETERS};
-use crate::http::saved_plans::{Head, SavedPlanEntry};
+use crate::http::saved_plans::{SavedPlanEntry, SavedPlanHead};
 use crate::http::status::StatusAnswer;
 use crate::model::{Evidence, Pass, Target};
 use crate::state::{EvidenceFilter, PassFilter, RemovalFilter, RemovalRecord};
@@ -27,7 +27,7 @@ const MARK: &str = "  # Generated from the types (CRISWEEP_GENERATE=1): change n
 #[expect(dead_code, reason = "only its schema is used")]
 struct SavedPlan {
     #[serde(flatten)]
-    head: Head,
+    head: SavedPlanHead,
     #[serde(flatten)]
     plan: Plan,
 }
@@ -53,14 +53,14 @@ fn schemas() -> Map<String, Value> {
     written.subschema_for::<StatusAnswer>();
     written.subschema_for::<Plan>();
     written.subschema_for::<SavedPlan>();
-    written.subschema_for::<Head>();
+    written.subschema_for::<SavedPlanHead>();
     written.subschema_for::<SavedPlanEntry>();
     written.subschema_for::<ExplainAnswer>();
     written.subschema_for::<Report>();
     written.subschema_for::<Pass>();
     written.subschema_for::<RemovalRecord>();
     written.subschema_for::<Evidence>();
-    written.subschema_for::<Reply>();
+    written.subschema_for::<WebhookAnswer>();
     let mut read: SchemaGenerator = settings().into_generator();
     read.subschema_for::<Webhook>();
     let mut all = written.take_definitions(true);
