@@ -51,7 +51,7 @@ use crate::model::{
 pub use missing_knowledge::kept_for_missing_knowledge;
 pub use options::{PassOptions, SavedPlan};
 pub use plan::{plan, plan_within};
-pub use planned::Planned;
+pub use planned::PlannedObjects;
 pub use policy::{
     AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, PodPolicy, Policy,
     Protect, SandboxPolicy,

@@ -66,7 +66,7 @@ pub(super) fn judge(policy: &Policy, knowledge: &Knowledge<'_>, newest: &Newest)
     first
         .map(|(place, verdict)| {
             verdict
-                .or_else(|| rest.iter().find_map(|rule| judge.said(*rule, place)))
+                .or_else(|| rest.iter().find_map(|rule| judge.ask(*rule, place)))
                 .unwrap_or(Verdict::Keep(KeepReason::WithinLimits))
         })
         .collect()
@@ -103,7 +103,7 @@ impl<'a> ContainerJudge<'a> {
         let mut counted = RowSet::none(snapshot.containers.len());
         let (before, _) = ContainerRule::parts();
         for (place, container) in snapshot.containers.iter().enumerate() {
-            let verdict = before.iter().find_map(|rule| judge.said(*rule, place));
+            let verdict = before.iter().find_map(|rule| judge.ask(*rule, place));
             // A protected one counts for the limits like any other. The kubelet removes objects without a pod and
             // those of deleted pods first, so they never count.
             let counts = match verdict {
@@ -124,7 +124,7 @@ impl<'a> ContainerJudge<'a> {
     }
 
     /// Returns what one rule says of the container at this place; `None`: nothing, the next one is asked.
-    pub(super) fn said(&self, rule: ContainerRule, place: usize) -> Option<Verdict> {
+    pub(super) fn ask(&self, rule: ContainerRule, place: usize) -> Option<Verdict> {
         use ContainerRule as Rule;
         let container = self.snapshot().containers.get(place)?;
         let rules = &self.policy.containers;
@@ -149,7 +149,7 @@ impl<'a> ContainerJudge<'a> {
                 let needed = !self.pod_state(place).is_finished() && !self.newest.has(place);
                 keep(
                     KeepReason::WithinLimits,
-                    needed && self.limits.first.has(place),
+                    needed && self.limits.kept_first.has(place),
                 )
             }
             Rule::MaxPerContainer => {
@@ -291,7 +291,7 @@ struct Surplus {
     capped: RowSet,
     /// The oldest of each group, if the policy keeps them. They count like any other, and nothing goes in their
     /// place.
-    first: RowSet,
+    kept_first: RowSet,
     /// Number of containers that count for the cap.
     counted: usize,
 }
@@ -303,7 +303,7 @@ impl Surplus {
             superseded: RowSet::none(count),
             over_cap: RowSet::none(count),
             capped: RowSet::none(index.groups().count()),
-            first: RowSet::none(count),
+            kept_first: RowSet::none(count),
             counted: 0,
         }
     }
@@ -325,7 +325,7 @@ impl Surplus {
                 group
                     .last()
                     .into_iter()
-                    .for_each(|it| limits.first.add(*it));
+                    .for_each(|it| limits.kept_first.add(*it));
             }
         }
         let superseded = &mut limits.superseded;

@@ -118,7 +118,7 @@ impl PlanFacts<'_> {
             }
             Verdict::Remove(_) => self.pod_words(subject),
             Verdict::Keep(KeepReason::Ready) => "the runtime says that it is ready".to_owned(),
-            Verdict::Keep(KeepReason::HasContainers) => self.inmates_of(sandbox),
+            Verdict::Keep(KeepReason::HasContainers) => self.containers_in_words(sandbox),
             Verdict::Keep(KeepReason::TooYoung)
                 if !self.is_old(subject.created_at, rules.min_age) =>
             {
@@ -228,9 +228,9 @@ impl PlanFacts<'_> {
         )
     }
 
-    fn inmates_of(&self, sandbox: Option<&PodSandbox>) -> String {
-        let inmates = sandbox.map_or(&[][..], |sandbox| self.inmates(sandbox));
-        match inmates {
+    fn containers_in_words(&self, sandbox: Option<&PodSandbox>) -> String {
+        let containers_in = sandbox.map_or(&[][..], |sandbox| self.containers_in(sandbox));
+        match containers_in {
             [first, rest @ ..] => {
                 format!("{} is in it{}", record(first), and_more(rest.len()))
             }

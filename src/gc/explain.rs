@@ -21,7 +21,7 @@ use super::{Plan, PodKnowledge, Policy, Subject, Verdict};
 use crate::model::{PodSourceKind, Snapshot, Target, labelled};
 pub use answer::{ExplainAnswer, ObjectAnswer, ObjectVerdict, PodAnswer};
 pub use find::{NotFound, PREFIX_MIN};
-use words::said;
+use words::fate;
 pub use words::{keep_text, kept_text, remove_text};
 
 /// Explains the objects of one plan.
@@ -57,16 +57,16 @@ pub struct Explanation {
     /// The rules in the order in which they are asked.
     pub rules: Vec<RuleLine>,
     /// What must go, or end, first.
-    pub held_by: Vec<Holder>,
+    pub held_by: Vec<ObjectHolder>,
     /// Number of further holders.
     pub more_holders: usize,
     /// What would lead to the opposite verdict; one of them is enough.
-    pub would_change: Vec<Change>,
+    pub would_change: Vec<VerdictChange>,
 }
 
 impl Explanation {
     /// Returns the first holders, and the number of the others.
-    pub fn holders(&self, most: usize) -> (&[Holder], usize) {
+    pub fn holders(&self, most: usize) -> (&[ObjectHolder], usize) {
         let shown = self.held_by.get(..most).unwrap_or(&self.held_by);
         let left_out = self.held_by.len() - shown.len();
         (shown, left_out + self.more_holders)
@@ -119,8 +119,8 @@ labelled! {
 
 /// Something that keeps an object here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Holder {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Holder"))]
+pub struct ObjectHolder {
     /// `container`, `sandbox` or `pod`.
     pub kind: Wording,
     /// Its id; a pod's UID.
@@ -137,10 +137,10 @@ pub struct Holder {
     pub pod: Option<PodFacts>,
 }
 
-impl Holder {
+impl ObjectHolder {
     /// Says what becomes of it: `goes` or `stays`; `None` for a pod.
-    pub fn said(&self) -> Option<&'static str> {
-        self.verdict.as_deref().map(said)
+    pub fn fate(&self) -> Option<&'static str> {
+        self.verdict.as_deref().map(fate)
     }
 
     /// Returns what is known of its pod, if that is not the holder itself.
@@ -178,8 +178,8 @@ pub struct PodFacts {
 
 /// A change that would lead to the opposite verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Change {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Change"))]
+pub struct VerdictChange {
     /// What must happen.
     pub what: String,
     /// In how many seconds it happens by itself, if time alone is enough.
@@ -234,16 +234,16 @@ impl<'a> Explainer<'a> {
         self.facts.detail(judged.subject, judged.verdict)
     }
 
-    fn summary(&self, judged: JudgedObject<'_>, held_by: &[Holder]) -> String {
+    fn summary(&self, judged: JudgedObject<'_>, held_by: &[ObjectHolder]) -> String {
         let (title, (verdict, reason)) = (title(judged.subject), label(judged.verdict));
-        let verdict = said(verdict);
+        let verdict = fate(verdict);
         let mut text = format!("{title} {verdict} ({reason}): {}", self.detail(judged));
         let Some(holder) = held_by.first() else {
             return text;
         };
         // A pod has no verdict.
         if let (Some(verdict), Some(reason)) = (&holder.verdict, &holder.reason) {
-            let verdict = said(verdict);
+            let verdict = fate(verdict);
             text.push_str(&format!(", and {verdict} ({reason}): {}", holder.detail));
         }
         if let Some(pod) = &holder.pod {

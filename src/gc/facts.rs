@@ -30,7 +30,7 @@ pub(super) struct PlanFacts<'a> {
     sandboxes: BTreeMap<&'a str, usize>,
     images: BTreeMap<Cow<'a, str>, &'a Image>,
     /// The containers that stay.
-    inmates: BTreeMap<&'a PodSandboxId, Vec<&'a Container>>,
+    containers_in: BTreeMap<&'a PodSandboxId, Vec<&'a Container>>,
     /// The containers that stay, by their image. Most share it with others.
     users: BTreeMap<&'a ContainerImage, (ImageMatcher, Vec<&'a Container>)>,
 }
@@ -44,15 +44,15 @@ impl<'a> PlanFacts<'a> {
             .map(|removal| removal.subject.id.as_str())
             .collect();
         let mut gone = RowSet::none(snapshot.containers.len());
-        let mut inmates: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut containers_in: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let mut users = BTreeMap::new();
         for (place, container) in snapshot.containers.iter().enumerate() {
             if going.contains(container.id.as_str()) {
                 gone.add(place);
                 continue;
             }
-            let inmates = inmates.entry(&container.sandbox_id).or_default();
-            inmates.push(container);
+            let containers_in = containers_in.entry(&container.sandbox_id).or_default();
+            containers_in.push(container);
             let image = &*container.image;
             let matcher = || ImageMatcher::new(image.names.iter().map(String::as_str));
             let (_, users) = users
@@ -76,7 +76,7 @@ impl<'a> PlanFacts<'a> {
             containers: containers.map(|(row, at)| (row.id.as_str(), at)).collect(),
             sandboxes: sandboxes.map(|(row, at)| (row.id.as_str(), at)).collect(),
             images,
-            inmates,
+            containers_in,
             users,
         }
     }
@@ -115,8 +115,10 @@ impl<'a> PlanFacts<'a> {
     }
 
     /// Returns the containers that stay in a sandbox.
-    pub(super) fn inmates(&self, sandbox: &PodSandbox) -> &[&'a Container] {
-        self.inmates.get(&sandbox.id).map_or(&[], Vec::as_slice)
+    pub(super) fn containers_in(&self, sandbox: &PodSandbox) -> &[&'a Container] {
+        self.containers_in
+            .get(&sandbox.id)
+            .map_or(&[], Vec::as_slice)
     }
 
     /// Returns the containers that stay and use an image.

@@ -75,7 +75,7 @@ pub(super) struct ImageJudge<'a, 'p> {
     snapshot: &'a Snapshot,
     store: &'a ImageStore,
     rules: &'p ImagePolicy,
-    needs: Needs,
+    needs: ImageUsers,
     /// Bytes that the space rule frees.
     pub(super) wanted: u128,
     /// What the rules say of each image, in the order of removal.
@@ -93,7 +93,7 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
             snapshot,
             store,
             rules,
-            needs: Needs::gather(snapshot, store, gone),
+            needs: ImageUsers::gather(snapshot, store, gone),
             wanted: 0,
             judged: Vec::new(),
         };
@@ -123,7 +123,7 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
     }
 
     /// Returns what one rule says of an image; `None`: nothing, the next one is asked.
-    pub(super) fn said(&self, rule: ImageRule, image: &Image) -> Option<Verdict> {
+    pub(super) fn ask(&self, rule: ImageRule, image: &Image) -> Option<Verdict> {
         match rule {
             ImageRule::InUse
             | ImageRule::Pinned
@@ -197,7 +197,7 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
 }
 
 /// The users of images.
-struct Needs {
+struct ImageUsers {
     used: ImageMatcher,
     sandboxes: ImageMatcher,
     /// Some names of used images are unknown: any image may be used.
@@ -207,7 +207,7 @@ struct Needs {
     guess_sandboxes: bool,
 }
 
-impl Needs {
+impl ImageUsers {
     fn gather(snapshot: &Snapshot, store: &ImageStore, gone: &RowSet) -> Self {
         let containers = snapshot.containers.iter().enumerate();
         let mut seen = BTreeSet::new();

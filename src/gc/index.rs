@@ -15,8 +15,8 @@ pub(super) struct SnapshotIndex<'a> {
     numbers: Numbering<'a>,
     /// The records of one container name of one pod form one group.
     groups: Numbering<'a>,
-    pub(super) containers: RowAges,
-    pub(super) sandboxes: RowAges,
+    pub(super) containers: RowRanks,
+    pub(super) sandboxes: RowRanks,
 }
 
 impl<'a> SnapshotIndex<'a> {
@@ -33,10 +33,10 @@ impl<'a> SnapshotIndex<'a> {
             snapshot,
             numbers,
             groups,
-            containers: RowAges::of(&snapshot.containers, |it| {
+            containers: RowRanks::of(&snapshot.containers, |it| {
                 (it.created_at, it.attempt, it.id.as_str())
             }),
-            sandboxes: RowAges::of(&snapshot.sandboxes, |it| {
+            sandboxes: RowRanks::of(&snapshot.sandboxes, |it| {
                 (it.created_at, it.attempt, it.id.as_str())
             }),
         }
@@ -116,23 +116,23 @@ impl RowSet {
     }
 }
 
-/// The ages of a list's rows.
+/// The ranks of a list's rows by age.
 #[derive(Debug)]
-pub(super) struct RowAges {
-    by_place: Vec<Age>,
+pub(super) struct RowRanks {
+    by_place: Vec<RowRank>,
     /// Places.
     oldest_first: Vec<u32>,
 }
 
-/// Where a record stands: the highest attempt, or the one created last, is the newest.
+/// How new a record is among its list's: by attempt, and by creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Age {
+pub(super) struct RowRank {
     attempt: u32,
     /// Its rank by creation, as the kubelet orders them; equal times by attempt, then by id.
     pub(super) by_creation: u32,
 }
 
-impl RowAges {
+impl RowRanks {
     fn of<'a, T>(rows: &'a [T], key: impl Fn(&'a T) -> (Timestamp, u32, &'a str)) -> Self {
         let keys = rows.iter().zip(0_u32..).map(|(row, place)| {
             let (created_at, attempt, id) = key(row);
@@ -145,11 +145,11 @@ impl RowAges {
             a.cmp(b).then_with(|| (id(*at), at).cmp(&(id(*bt), bt)))
         });
         let alike = keys.chunk_by(|(a, at), (b, bt)| a == b && id(*at) == id(*bt));
-        let mut by_place = vec![Age::default(); rows.len()];
+        let mut by_place = vec![RowRank::default(); rows.len()];
         for (alike, by_creation) in alike.zip(0..) {
             for ((_, attempt, _), place) in alike {
-                if let Some(age) = by_place.get_mut(*place as usize) {
-                    *age = Age {
+                if let Some(rank) = by_place.get_mut(*place as usize) {
+                    *rank = RowRank {
                         attempt: *attempt,
                         by_creation,
                     };
@@ -171,8 +171,8 @@ impl RowAges {
         self.oldest_first.iter().map(|place| *place as usize)
     }
 
-    /// Returns the age of the row at this place.
-    pub(super) fn at(&self, place: usize) -> Age {
+    /// Returns the rank of the row at this place.
+    pub(super) fn at(&self, place: usize) -> RowRank {
         self.by_place.get(place).copied().unwrap_or_default()
     }
 }
@@ -189,13 +189,13 @@ pub(super) struct Newest {
 impl Newest {
     /// Takes the places of the rows of each group.
     fn of(
-        ages: &RowAges,
+        ranks: &RowRanks,
         groups: impl Iterator<Item = impl Iterator<Item = usize> + Clone>,
     ) -> Self {
-        let mut all = RowSet::none(ages.len());
+        let mut all = RowSet::none(ranks.len());
         let of_group = groups.map(|places| {
-            let by_attempt = places.clone().max_by_key(|it| (ages.at(*it), *it))?;
-            let by_creation = places.max_by_key(|it| (ages.at(*it).by_creation, *it))?;
+            let by_attempt = places.clone().max_by_key(|it| (ranks.at(*it), *it))?;
+            let by_creation = places.max_by_key(|it| (ranks.at(*it).by_creation, *it))?;
             all.add(by_attempt);
             all.add(by_creation);
             Some([by_attempt, by_creation])

@@ -151,7 +151,7 @@ impl<'a> Knowledge<'a> {
         if self.index.pod(uid).is_some() {
             return self.get(uid);
         }
-        let told = self.node.told(&self.absent(uid, youngest));
+        let told = self.node.by_list(&self.absent(uid, youngest));
         told.unwrap_or(PodKnowledge::Unknown)
     }
 
@@ -160,13 +160,13 @@ impl<'a> Knowledge<'a> {
     pub(super) fn doubt(&self, uid: &PodUid, youngest: Timestamp) -> Option<PodDoubt> {
         match self.index.pod(uid) {
             Some(pod) => self.doubt_at(pod),
-            None => self.node.told(&self.absent(uid, youngest)).err(),
+            None => self.node.by_list(&self.absent(uid, youngest)).err(),
         }
     }
 
     /// The same for the pod with this number.
     pub(super) fn doubt_at(&self, pod: usize) -> Option<PodDoubt> {
-        self.node.told(self.pods.get(pod)?).err()
+        self.node.by_list(self.pods.get(pod)?).err()
     }
 
     /// Returns what is known of a pod of which the runtime has nothing.
@@ -208,7 +208,7 @@ pub(super) struct PodSigns<'a> {
     pub(super) history: Option<&'a PodHistory>,
     has_sandbox: bool,
     ready_sandbox: bool,
-    source: ToldSource,
+    source: SandboxSource,
     /// One of its containers runs.
     runs: bool,
     /// The state of one container is unknown: it may run.
@@ -224,14 +224,14 @@ pub(super) struct PodSigns<'a> {
 
 /// The sources that its sandboxes name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ToldSource {
+enum SandboxSource {
     None,
     One(ConfigSource),
     /// They contradict each other.
     Several,
 }
 
-impl ToldSource {
+impl SandboxSource {
     fn and(self, said: Option<ConfigSource>) -> Self {
         match (self, said) {
             (told, None) => told,
@@ -250,8 +250,8 @@ impl<'a> PodSigns<'a> {
             history,
             has_sandbox: false,
             ready_sandbox: false,
-            source: history.map_or(ToldSource::None, |it| {
-                ToldSource::None.and(it.config_source)
+            source: history.map_or(SandboxSource::None, |it| {
+                SandboxSource::None.and(it.config_source)
             }),
             runs: false,
             may_run: false,
@@ -360,7 +360,7 @@ struct NodeKnowledge<'a> {
 
 impl NodeKnowledge<'_> {
     fn judge(&self, policy: &Policy, pod: &PodSigns<'_>) -> PodKnowledge {
-        match self.told(pod) {
+        match self.by_list(pod) {
             Ok(PodKnowledge::Absent) | Err(_) if self.may_assume_finished(policy, pod) => {
                 PodKnowledge::Assumed
             }
@@ -370,7 +370,7 @@ impl NodeKnowledge<'_> {
     }
 
     /// Returns what the list shows of a pod, or why it proves nothing.
-    fn told(&self, pod: &PodSigns<'_>) -> Result<PodKnowledge, PodDoubt> {
+    fn by_list(&self, pod: &PodSigns<'_>) -> Result<PodKnowledge, PodDoubt> {
         let list = self.snapshot.pods.known().ok_or(PodDoubt::Source)?;
         match pod.listed {
             // The kubelet runs a finished static pod again at its next start.
@@ -378,7 +378,7 @@ impl NodeKnowledge<'_> {
             // Even a partial list is right about the pods that it names.
             Some(listed) if !listed.finished => Ok(PodKnowledge::Active),
             Some(_) => {
-                self.believed()?;
+                self.require_living_pods()?;
                 if pod.lives() {
                     Ok(PodKnowledge::Active)
                 } else if !pod.is_quiet() {
@@ -398,7 +398,7 @@ impl NodeKnowledge<'_> {
     }
 
     /// Refuses a list that may lack a pod that lives.
-    fn believed(&self) -> Result<(), PodDoubt> {
+    fn require_living_pods(&self) -> Result<(), PodDoubt> {
         match (self.lacks_live_pod, self.snapshot.seen.is_all_that_lives()) {
             (true, _) => Err(PodDoubt::Source),
             (false, false) => Err(PodDoubt::UnseenPods),
@@ -408,17 +408,19 @@ impl NodeKnowledge<'_> {
 
     /// Refuses a list that might lack the pod although it existed.
     fn would_be_listed(&self, list: &PodList, pod: &PodSigns<'_>) -> Result<(), PodDoubt> {
-        self.believed()?;
+        self.require_living_pods()?;
         match self.source(pod) {
-            ToldSource::One(source) if self.vouched.contains(&source) => {}
+            SandboxSource::One(source) if self.vouched.contains(&source) => {}
             // Its sandboxes contradict each other, or were not seen.
-            ToldSource::None | ToldSource::Several | ToldSource::One(ConfigSource::Other) => {
+            SandboxSource::None
+            | SandboxSource::Several
+            | SandboxSource::One(ConfigSource::Other) => {
                 return Err(PodDoubt::Origin);
             }
-            ToldSource::One(ConfigSource::File | ConfigSource::Http) if list.by_mirrors => {
+            SandboxSource::One(ConfigSource::File | ConfigSource::Http) if list.by_mirrors => {
                 return Err(PodDoubt::MirrorsOnly);
             }
-            ToldSource::One(ConfigSource::Api | ConfigSource::File | ConfigSource::Http) => {
+            SandboxSource::One(ConfigSource::Api | ConfigSource::File | ConfigSource::Http) => {
                 return Err(PodDoubt::NoOtherPod);
             }
         }
@@ -450,13 +452,13 @@ impl NodeKnowledge<'_> {
 
     /// Returns the pod's source at the kubelet, as its sandboxes say, now or earlier; by the UID's format
     /// only if no sandbox ever said it. A manifest may set the UID of its pod.
-    fn source(&self, pod: &PodSigns<'_>) -> ToldSource {
+    fn source(&self, pod: &PodSigns<'_>) -> SandboxSource {
         // An unseen sandbox may say otherwise.
         let seen = self.snapshot.seen.sandboxes == Coverage::Whole || pod.has_sandbox;
-        if pod.source != ToldSource::None || !seen {
+        if pod.source != SandboxSource::None || !seen {
             return pod.source;
         }
-        ToldSource::One(if is_static_shaped(pod.uid) {
+        SandboxSource::One(if is_static_shaped(pod.uid) {
             ConfigSource::File
         } else {
             ConfigSource::Api
@@ -465,8 +467,8 @@ impl NodeKnowledge<'_> {
 
     fn is_static(&self, pod: &PodSigns<'_>) -> bool {
         let source = self.source(pod);
-        let unsaid = source == ToldSource::None && !is_static_shaped(pod.uid);
-        source != ToldSource::One(ConfigSource::Api) && !unsaid
+        let unsaid = source == SandboxSource::None && !is_static_shaped(pod.uid);
+        source != SandboxSource::One(ConfigSource::Api) && !unsaid
     }
 
     fn may_assume_finished(&self, policy: &Policy, pod: &PodSigns<'_>) -> bool {

@@ -66,7 +66,7 @@ pub(super) fn judge<'a>(
     let planned = going
         .into_iter()
         .filter_map(|container| foreseen(&with_logs, policy, container));
-    let writers = Writers::of(snapshot, &staying);
+    let writers = LogWriters::of(snapshot, &staying);
     for container in snapshot.removed.iter().cloned().chain(planned) {
         if seen.insert(container.log_path.clone()) {
             let verdict = container_verdict(&writers, policy, &container);
@@ -76,14 +76,14 @@ pub(super) fn judge<'a>(
 }
 
 /// The remaining containers, by id and by log file.
-struct Writers<'a> {
+struct LogWriters<'a> {
     /// There may be unseen ones.
     unseen: bool,
     ids: BTreeSet<&'a ContainerId>,
     files: BTreeSet<(&'a PodUid, &'a str, u32)>,
 }
 
-impl<'a> Writers<'a> {
+impl<'a> LogWriters<'a> {
     fn of(snapshot: &Snapshot, staying: &[&'a Container]) -> Self {
         let file = |it: &&'a Container| {
             let pod = it.pod.as_ref()?;
@@ -165,12 +165,12 @@ impl<'a> LogDirJudge<'a> {
 
     fn verdict(&self) -> Verdict {
         let mut rules = LogDirRule::VARIANTS.iter();
-        let said = rules.find_map(|rule| self.said(*rule));
+        let said = rules.find_map(|rule| self.ask(*rule));
         said.unwrap_or(Verdict::Keep(KeepReason::PodsUnknown))
     }
 
     /// Returns what one rule says; `None`: nothing, the next one is asked.
-    pub(super) fn said(&self, rule: LogDirRule) -> Option<Verdict> {
+    pub(super) fn ask(&self, rule: LogDirRule) -> Option<Verdict> {
         use LogDirRule as Rule;
         let keep = |reason, holds: bool| holds.then_some(Verdict::Keep(reason));
         let Some(pod) = &self.pod else {
@@ -254,12 +254,12 @@ impl<'a> LogLinkJudge<'a> {
 
     fn verdict(&self) -> Verdict {
         let mut rules = LogLinkRule::VARIANTS.iter();
-        let said = rules.find_map(|rule| self.said(*rule));
+        let said = rules.find_map(|rule| self.ask(*rule));
         said.unwrap_or(Verdict::Keep(KeepReason::NotAsked))
     }
 
     /// Returns what one rule says; `None`: nothing, the next one is asked.
-    pub(super) fn said(&self, rule: LogLinkRule) -> Option<Verdict> {
+    pub(super) fn ask(&self, rule: LogLinkRule) -> Option<Verdict> {
         use LogLinkRule as Rule;
         let keep = |reason, holds: bool| holds.then_some(Verdict::Keep(reason));
         match rule {
@@ -328,7 +328,7 @@ impl ContainerLogRule {
 }
 
 fn container_verdict(
-    writers: &Writers<'_>,
+    writers: &LogWriters<'_>,
     policy: &Policy,
     container: &RemovedContainer,
 ) -> Verdict {

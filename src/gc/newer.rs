@@ -8,14 +8,14 @@ use crate::model::Text;
 
 /// The newest records that stay and supersede the removed ones of their group. If the newest is removed too, its pod
 /// is finished or deleted, and the older ones need no other record.
-pub(super) struct Newer<'a> {
+pub(super) struct NewerIds<'a> {
     newest: &'a Newest,
     verdicts: &'a [Verdict],
     /// By group: their ids, once a removed record has asked.
     ids: Vec<Option<Arc<[Text]>>>,
 }
 
-impl<'a> Newer<'a> {
+impl<'a> NewerIds<'a> {
     pub(super) fn of(newest: &'a Newest, verdicts: &'a [Verdict]) -> Self {
         Self {
             newest,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Limit, Planned, Policy};
+use super::{Limit, PlannedObjects, Policy};
 
 /// The options of a pass. Triggers join only with equal options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct SavedPlan {
     /// When it can no longer be carried out.
     pub expires_at: Timestamp,
     /// What it removes.
-    pub objects: Planned,
+    pub objects: PlannedObjects,
 }
 
 impl SavedPlan {
@@ -69,7 +69,7 @@ mod tests {
             id: "p".to_owned(),
             taken_at: at("12:00:00"),
             expires_at: at("13:00:00"),
-            objects: Planned::default(),
+            objects: PlannedObjects::default(),
         };
         let expired =
             ["11:59:59", "12:00:00", "12:59:59", "13:00:00"].map(|time| plan.has_expired(at(time)));

@@ -8,10 +8,10 @@ use super::facts::PlanFacts;
 use super::index::{Newest, RowSet};
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
-use super::newer::Newer;
+use super::newer::NewerIds;
 use super::{
-    AgeFrom, Expected, KeptObject, Plan, Planned, PodDoubt, PodKnowledge, Policy, Removal, Subject,
-    Summary, Verdict, containers, images, logs, sandboxes,
+    AgeFrom, Expected, KeptObject, Plan, PlannedObjects, PodDoubt, PodKnowledge, Policy, Removal,
+    Subject, Summary, Verdict, containers, images, logs, sandboxes,
 };
 use crate::model::{
     Container, Image, KeepReason, PodSandbox, PodUid, Quarantined, Snapshot, Target, Text,
@@ -31,7 +31,7 @@ pub fn plan_within(
     snapshot: &Snapshot,
     policy: &Policy,
     targets: &BTreeSet<Target>,
-    earlier: &Planned,
+    earlier: &PlannedObjects,
 ) -> Plan {
     plan_of(snapshot, policy, targets, Some(earlier))
 }
@@ -40,7 +40,7 @@ fn plan_of(
     snapshot: &Snapshot,
     policy: &Policy,
     targets: &BTreeSet<Target>,
-    earlier: Option<&Planned>,
+    earlier: Option<&PlannedObjects>,
 ) -> Plan {
     let knowledge = Knowledge::of(snapshot, policy);
     let mut plan = Plan {
@@ -124,7 +124,7 @@ impl<'a> Verdicts<'a> {
         policy: &Policy,
         knowledge: &Knowledge<'a>,
         targets: &BTreeSet<Target>,
-        earlier: Option<&Planned>,
+        earlier: Option<&PlannedObjects>,
     ) -> Self {
         let index = knowledge.index();
         let snapshot = index.snapshot;
@@ -170,7 +170,7 @@ impl<'a> Verdicts<'a> {
     }
 
     /// Keeps sandboxes, logs and images that the earlier plan does not remove.
-    fn keep_to(&mut self, earlier: &Planned, knowledge: &Knowledge<'a>) {
+    fn keep_to(&mut self, earlier: &PlannedObjects, knowledge: &Knowledge<'a>) {
         let snapshot = knowledge.index().snapshot;
         for (row, verdict) in snapshot.sandboxes.iter().zip(&mut self.sandboxes) {
             let object = || (Target::Sandboxes, row.id.text().clone(), row.created_at);
@@ -252,7 +252,7 @@ impl Plan {
         self.kept.reserve_exact(verdicts.all().count() - removals);
         let rows = &snapshot.containers;
         let newest = &verdicts.newest_containers;
-        let mut newer = Newer::of(newest, &verdicts.containers);
+        let mut newer = NewerIds::of(newest, &verdicts.containers);
         for place in index.containers.oldest_first() {
             let (Some(row), Some(verdict)) = (rows.get(place), verdicts.containers.get(place))
             else {
@@ -267,7 +267,7 @@ impl Plan {
         }
         let rows = &snapshot.sandboxes;
         let newest = &verdicts.newest_sandboxes;
-        let mut newer = Newer::of(newest, &verdicts.sandboxes);
+        let mut newer = NewerIds::of(newest, &verdicts.sandboxes);
         for place in index.sandboxes.oldest_first() {
             let (Some(row), Some(verdict)) = (rows.get(place), verdicts.sandboxes.get(place))
             else {

@@ -9,15 +9,15 @@ use crate::model::{KeepReason, RemoveReason, Target, Text};
 
 /// Objects by target, id and creation: what was created again under an old id is another object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Planned(BTreeSet<(Target, Text, Timestamp)>);
+pub struct PlannedObjects(BTreeSet<(Target, Text, Timestamp)>);
 
-impl FromIterator<(Target, Text, Timestamp)> for Planned {
+impl FromIterator<(Target, Text, Timestamp)> for PlannedObjects {
     fn from_iter<I: IntoIterator<Item = (Target, Text, Timestamp)>>(objects: I) -> Self {
         Self(objects.into_iter().collect())
     }
 }
 
-impl Planned {
+impl PlannedObjects {
     /// Returns what a plan removes.
     pub fn of(plan: &Plan) -> Self {
         let removals = plan.removals.iter().map(|removal| &removal.subject);

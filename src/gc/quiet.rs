@@ -19,7 +19,7 @@ pub(super) struct Quiet(Vec<bool>);
 impl Quiet {
     /// Judges every pod once: most have several records.
     pub(super) fn of(knowledge: &Knowledge<'_>, policy: &Policy) -> Self {
-        let judge = Judge {
+        let judge = QuietJudge {
             snapshot: knowledge.index().snapshot,
             enough: policy.pods.quiet,
             assume_finished_after: policy.assume_finished_after,
@@ -35,13 +35,13 @@ impl Quiet {
 }
 
 /// All that the judgement needs beside the pod.
-struct Judge<'a> {
+struct QuietJudge<'a> {
     snapshot: &'a Snapshot,
     enough: Duration,
     assume_finished_after: Option<Duration>,
 }
 
-impl Judge<'_> {
+impl QuietJudge<'_> {
     fn allows(&self, pod: &PodSigns<'_>, state: PodKnowledge) -> bool {
         if self.enough.is_zero() {
             return true;

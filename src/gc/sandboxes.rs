@@ -4,7 +4,7 @@ use strum::VariantArray;
 
 use super::age::at_least;
 use super::containers::protects_pod;
-use super::index::{Newest, RowAges, RowSet, SnapshotIndex};
+use super::index::{Newest, RowRanks, RowSet, SnapshotIndex};
 use super::knowledge::Knowledge;
 use super::quiet::{Quiet, if_quiet};
 use super::{Limit, PodKnowledge, Policy, Verdict};
@@ -63,7 +63,7 @@ pub(super) fn judge(
     judged
         .map(|(place, (sandbox, verdict))| {
             let verdict = verdict
-                .or_else(|| rest.iter().find_map(|rule| judge.said(*rule, place)))
+                .or_else(|| rest.iter().find_map(|rule| judge.ask(*rule, place)))
                 .unwrap_or(Verdict::Keep(KeepReason::WithinLimits));
             unless_quarantined(snapshot, sandbox, verdict)
         })
@@ -105,7 +105,7 @@ impl<'a> SandboxJudge<'a> {
         let mut counted = Vec::new();
         let (before, _) = SandboxRule::parts();
         for (place, sandbox) in snapshot.sandboxes.iter().enumerate() {
-            let verdict = before.iter().find_map(|rule| judge.said(*rule, place));
+            let verdict = before.iter().find_map(|rule| judge.ask(*rule, place));
             // A protected sandbox counts for the cap, and no other replaces it.
             let shielded = verdict == Some(Verdict::Keep(KeepReason::Protected));
             let dead = !judge.named.has(place) && is_dead(snapshot, policy, sandbox);
@@ -125,7 +125,7 @@ impl<'a> SandboxJudge<'a> {
     }
 
     /// Returns what one rule says of the sandbox at this place; `None`: nothing, the next one is asked.
-    pub(super) fn said(&self, rule: SandboxRule, place: usize) -> Option<Verdict> {
+    pub(super) fn ask(&self, rule: SandboxRule, place: usize) -> Option<Verdict> {
         use SandboxRule as Rule;
         let (snapshot, policy) = (self.snapshot(), self.policy);
         let sandbox = snapshot.sandboxes.get(place)?;
@@ -246,13 +246,13 @@ pub(super) fn unless_quarantined(
     }
 }
 
-fn over_cap(ages: &RowAges, mut counted: Vec<usize>, max_dead: Limit) -> RowSet {
-    let mut taken = RowSet::none(ages.len());
+fn over_cap(ranks: &RowRanks, mut counted: Vec<usize>, max_dead: Limit) -> RowSet {
+    let mut taken = RowSet::none(ranks.len());
     let Limit::AtMost(max_dead) = max_dead else {
         return taken;
     };
     let surplus = counted.len().saturating_sub(max_dead);
-    counted.sort_by_key(|it| ages.at(*it).by_creation);
+    counted.sort_by_key(|it| ranks.at(*it).by_creation);
     for &place in counted.iter().take(surplus) {
         taken.add(place);
     }

@@ -38,10 +38,10 @@ pub fn kept_for_quiet(
     policy: &Policy,
     targets: &BTreeSet<Target>,
 ) -> Option<Duration> {
-    let mut loud = policy.clone();
-    loud.pods.quiet = Duration::ZERO;
+    let mut without_quiet = policy.clone();
+    without_quiet.pods.quiet = Duration::ZERO;
     let quiet = policy.pods.quiet;
-    if removable(snapshot, &loud, targets, quiet)
+    if removable(snapshot, &without_quiet, targets, quiet)
         <= removable(snapshot, policy, targets, Duration::ZERO)
     {
         return None;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::gc::{Limit, PassOptions, Plan, Planned, SavedPlan};
+use crate::gc::{Limit, PassOptions, Plan, PlannedObjects, SavedPlan};
 use crate::model::{Caller, Target, Text};
 
 /// The most plans that are kept; a new one pushes the oldest out.
@@ -275,7 +275,7 @@ impl KeptPlan {
         let text = zstd::Decoder::new(io::Cursor::new(Arc::clone(&self.packed)))?;
         let text: PackedPlan = serde_json::from_reader(io::BufReader::new(text))?;
         let objects = text.removals.into_iter();
-        let objects: Planned = objects
+        let objects: PlannedObjects = objects
             .map(|it| (it.target, it.id, it.created_at))
             .collect();
         Ok(SavedPlan {

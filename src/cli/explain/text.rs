@@ -40,7 +40,7 @@ fn object(answer: &ObjectAnswer, columns: usize) -> String {
         text: format!("{}\n\n", escape::line(&judged.title)),
         columns,
     };
-    let reason = format!("{} ({}): {}", judged.said(), judged.reason, judged.detail);
+    let reason = format!("{} ({}): {}", judged.fate(), judged.reason, judged.detail);
     page.part("Verdict", &reason);
     if let Some(failed) = &judged.quarantine {
         let left = short_duration(failed.next_try.duration_since(answer.taken_at));
@@ -90,7 +90,7 @@ impl TextPage {
         for holder in held_by {
             let words = match &holder.reason {
                 Some(reason) => {
-                    let said = holder.said().unwrap_or("stays");
+                    let said = holder.fate().unwrap_or("stays");
                     format!("{}, {said} ({reason}): {}", holder.name, holder.detail)
                 }
                 None => holder.detail.clone(),
@@ -137,7 +137,7 @@ impl TextPage {
 fn pod(shown: &PodAnswer, columns: usize) -> String {
     let mut text = wrapped_at(columns, &escape::line(&shown.pod.words), 0);
     text.push('\n');
-    let stays = shown.objects.iter().filter(|it| it.said() == "stays");
+    let stays = shown.objects.iter().filter(|it| it.fate() == "stays");
     let kept = stays.count();
     let total = shown.objects_total.max(shown.objects.len());
     text.push_str(&format!("{kept} of {total} objects stay\n"));
@@ -146,7 +146,7 @@ fn pod(shown: &PodAnswer, columns: usize) -> String {
         let title = object.title.split(" of pod ").next().unwrap_or_default();
         text.push_str(&format!(
             "  {:<5} {:<17} {}",
-            object.said(),
+            object.fate(),
             object.reason,
             clipped(&escape::line(title), PART_MAX)
         ));

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::super::{PodKnowledge, Subject, Verdict};
-use super::find::{Hit, NotFound};
-use super::words::{kept_text, remove_text, said};
+use super::find::{ExplainTarget, NotFound};
+use super::words::{fate, kept_text, remove_text};
 use super::{Explainer, Explanation, JudgedObject, PodFacts, Wording, label, title};
 use crate::model::{Quarantined, Target};
 
@@ -64,8 +64,8 @@ pub struct ObjectVerdict {
 
 impl ObjectVerdict {
     /// Says what becomes of it: `goes` or `stays`.
-    pub fn said(&self) -> &'static str {
-        said(&self.verdict)
+    pub fn fate(&self) -> &'static str {
+        fate(&self.verdict)
     }
 }
 
@@ -110,12 +110,12 @@ impl<'a> Explainer<'a> {
         quarantine: impl Fn(&str) -> Option<Quarantined>,
     ) -> Result<ExplainAnswer, NotFound> {
         Ok(match self.find(id)? {
-            Hit::Object(judged) => ExplainAnswer::Object(Box::new(ObjectAnswer {
+            ExplainTarget::Object(judged) => ExplainAnswer::Object(Box::new(ObjectAnswer {
                 judged: self.verdict(judged, &quarantine),
                 why: self.explain(judged),
                 taken_at: self.facts.snapshot.taken_at,
             })),
-            Hit::Pod(uid) => ExplainAnswer::Pod(Box::new(self.pod(uid, &quarantine))),
+            ExplainTarget::Pod(uid) => ExplainAnswer::Pod(Box::new(self.pod(uid, &quarantine))),
         })
     }
 

@@ -8,7 +8,9 @@ use super::super::containers::counts_from;
 use super::super::facts::span;
 use super::super::wait::at_later;
 use super::super::{PodDoubt, PodKnowledge, Subject, Verdict, plan};
-use super::{Change, Explainer, Holder, JudgedObject, RuleLine, Since, decided, label};
+use super::{
+    Explainer, JudgedObject, ObjectHolder, RuleLine, Since, VerdictChange, decided, label,
+};
 use crate::model::{ContainerState, KeepReason, RemoveReason, Target, Targets};
 
 /// Waits in a row that are followed: one for each rule that time alone answers.
@@ -29,16 +31,16 @@ impl<'a> Explainer<'a> {
         &self,
         judged: JudgedObject<'a>,
         rules: &[RuleLine],
-        held_by: &[Holder],
-    ) -> Vec<Change> {
-        let mut changes: Vec<Change> = Vec::new();
+        held_by: &[ObjectHolder],
+    ) -> Vec<VerdictChange> {
+        let mut changes: Vec<VerdictChange> = Vec::new();
         if let Some(wait) = self.wait(judged, rules) {
             let time = span(wait.after);
             let settings = wait.for_settings.join(", then ");
             let (verdict, reason) = label(wait.then);
             let goes = verdict == "remove";
             let verdict = if goes { "goes" } else { "still stays" };
-            changes.push(Change {
+            changes.push(VerdictChange {
                 what: format!("wait {time}: {settings} is over then, and it {verdict} ({reason})"),
                 in_seconds: goes.then_some(wait.after.as_secs()),
             });
@@ -50,7 +52,7 @@ impl<'a> Explainer<'a> {
             Verdict::Keep(reason) => self.to_remove(judged.subject, reason, rules, held_by),
             Verdict::Remove(reason) => to_keep(judged.subject.target, reason),
         };
-        changes.extend(words.into_iter().map(|what| Change {
+        changes.extend(words.into_iter().map(|what| VerdictChange {
             what,
             in_seconds: None,
         }));
@@ -149,7 +151,7 @@ impl<'a> Explainer<'a> {
         subject: &Subject,
         reason: KeepReason,
         rules: &[RuleLine],
-        held_by: &[Holder],
+        held_by: &[ObjectHolder],
     ) -> Vec<String> {
         let section = subject.target.label();
         let own = |words: &str| vec![words.to_owned()];
@@ -252,7 +254,7 @@ impl<'a> Explainer<'a> {
     }
 
     /// Says that the holders must go first, why the first one stays, and what would let it go.
-    fn to_release(&self, held_by: &[Holder]) -> Vec<String> {
+    fn to_release(&self, held_by: &[ObjectHolder]) -> Vec<String> {
         let Some(first) = held_by.first() else {
             let what = "the runtime must list all containers, and none may need it";
             return vec![what.to_owned()];

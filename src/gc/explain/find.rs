@@ -10,7 +10,7 @@ pub const PREFIX_MIN: usize = 6;
 const CANDIDATES_MAX: usize = 10;
 
 /// What was found.
-pub(super) enum Hit<'a> {
+pub(super) enum ExplainTarget<'a> {
     /// An object.
     Object(JudgedObject<'a>),
     /// A pod, by its UID.
@@ -40,7 +40,7 @@ pub enum NotFound {
 
 impl<'a> Explainer<'a> {
     /// Finds the one object or pod that `id` names.
-    pub(super) fn find(&self, id: &str) -> Result<Hit<'a>, NotFound> {
+    pub(super) fn find(&self, id: &str) -> Result<ExplainTarget<'a>, NotFound> {
         let name = QualifiedName::parse(id);
         let mut hits = Vec::new();
         let mut pods: Vec<&'a PodRef> = Vec::new();
@@ -50,7 +50,7 @@ impl<'a> Explainer<'a> {
             .partition(|judged| matches!(judged.verdict, Verdict::Keep(_)));
         for judged in kept.into_iter().chain(removed) {
             if self.is_meant(judged, id, name.as_ref()) {
-                hits.push(Hit::Object(judged));
+                hits.push(ExplainTarget::Object(judged));
             }
             let pod = judged.subject.pod.as_deref();
             let is_meant = |pod: &&PodRef| {
@@ -60,16 +60,16 @@ impl<'a> Explainer<'a> {
         }
         pods.sort_unstable_by_key(|pod| pod.uid.as_str());
         pods.dedup_by_key(|pod| pod.uid.as_str());
-        let candidate = |hit: &Hit<'_>| match hit {
-            Hit::Object(judged) => title(judged.subject),
-            Hit::Pod(uid) => pods
+        let candidate = |hit: &ExplainTarget<'_>| match hit {
+            ExplainTarget::Object(judged) => title(judged.subject),
+            ExplainTarget::Pod(uid) => pods
                 .iter()
                 .find(|pod| pod.uid.as_str() == *uid)
                 .map_or_else(String::new, |pod| {
                     format!("pod {uid} ({}/{})", pod.namespace, pod.name)
                 }),
         };
-        hits.extend(pods.iter().map(|pod| Hit::Pod(pod.uid.as_str())));
+        hits.extend(pods.iter().map(|pod| ExplainTarget::Pod(pod.uid.as_str())));
         let count = hits.len();
         if count > 1 {
             let candidates = hits.iter().take(CANDIDATES_MAX).map(candidate);

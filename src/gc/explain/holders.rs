@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::super::facts::span;
 use super::super::{PodKnowledge, Subject, Verdict};
-use super::{Explainer, Holder, JudgedObject, PodFacts, RuleLine, decided, label, title};
+use super::{Explainer, JudgedObject, ObjectHolder, PodFacts, RuleLine, decided, label, title};
 use crate::model::{Container, KeepReason, PodRef, PodSandboxState, Pods, SourcePod, Target};
 
 /// Holders that an answer names.
@@ -17,7 +17,7 @@ impl<'a> Explainer<'a> {
         &self,
         judged: JudgedObject<'a>,
         rules: &[RuleLine],
-    ) -> (Vec<Holder>, usize) {
+    ) -> (Vec<ObjectHolder>, usize) {
         let Verdict::Keep(reason) = judged.verdict else {
             return (Vec::new(), 0);
         };
@@ -25,8 +25,8 @@ impl<'a> Explainer<'a> {
         let ids: Vec<(Target, &str)> = match (subject.target, reason) {
             (Target::Sandboxes, KeepReason::HasContainers) => {
                 let sandbox = self.facts.sandbox(&subject.id).into_iter();
-                let inmates = sandbox.flat_map(|(_, row)| self.facts.inmates(row));
-                inmates.copied().map(container_key).collect()
+                let containers_in = sandbox.flat_map(|(_, row)| self.facts.containers_in(row));
+                containers_in.copied().map(container_key).collect()
             }
             (Target::Images, KeepReason::InUse) => {
                 let image = self.facts.image(&subject.id).into_iter();
@@ -62,7 +62,7 @@ impl<'a> Explainer<'a> {
     }
 
     /// Returns the first holders with their verdicts in the plan.
-    fn holders(&self, ids: &[(Target, &str)]) -> Vec<Holder> {
+    fn holders(&self, ids: &[(Target, &str)]) -> Vec<ObjectHolder> {
         let wanted: BTreeSet<(Target, &str)> = ids.iter().copied().collect();
         let is_wanted =
             |it: &JudgedObject<'_>| wanted.contains(&(it.subject.target, it.subject.id.as_str()));
@@ -73,11 +73,11 @@ impl<'a> Explainer<'a> {
         first.map(|judged| self.holder(judged)).collect()
     }
 
-    fn holder(&self, judged: JudgedObject<'_>) -> Holder {
+    fn holder(&self, judged: JudgedObject<'_>) -> ObjectHolder {
         let subject = judged.subject;
         let (verdict, reason) = label(judged.verdict);
         let pod = subject.pod.as_deref();
-        Holder {
+        ObjectHolder {
             kind: subject.target.noun().into(),
             id: subject.id.to_string(),
             name: title(subject),
@@ -88,9 +88,9 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    fn pod_holder(&self, pod: &PodRef, subject: &Subject) -> Holder {
+    fn pod_holder(&self, pod: &PodRef, subject: &Subject) -> ObjectHolder {
         let facts = self.pod_facts(pod.uid.as_str(), Some(subject));
-        Holder {
+        ObjectHolder {
             kind: "pod".into(),
             id: facts.uid.clone(),
             name: format!("pod {}/{}", pod.namespace, pod.name),

@@ -79,7 +79,7 @@ impl PlanFacts<'_> {
         match rule {
             Rule::Ready => format!("state {}", sandbox.state.label()),
             Rule::Containers => {
-                let count = self.inmates(sandbox).len();
+                let count = self.containers_in(sandbox).len();
                 let seen = self.snapshot.seen.containers;
                 format!(
                     "containers that stay in it {count}, list of containers {}",

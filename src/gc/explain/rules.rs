@@ -52,7 +52,7 @@ impl PlanFacts<'_> {
         let place = self.container(&subject.id);
         let place = place.map_or(usize::MAX, |(place, _)| place);
         lines(
-            |rule| judge.said(rule, place),
+            |rule| judge.ask(rule, place),
             |rule| self.container_inputs(rule, place, judge.counted()),
             vec![Veto::switch(
                 self.policy,
@@ -81,7 +81,7 @@ impl PlanFacts<'_> {
         };
         let switch = Veto::switch(self.policy, Target::Sandboxes, KeepReason::WithinLimits);
         lines(
-            |rule| judge.said(rule, place),
+            |rule| judge.ask(rule, place),
             |rule| self.sandbox_inputs(rule, place, judge.dead),
             vec![quarantine, switch],
         )
@@ -103,7 +103,7 @@ impl PlanFacts<'_> {
             keeps: unknown.then_some(KeepReason::UnknownUser),
         };
         lines(
-            |rule| judge.said(rule, image),
+            |rule| judge.ask(rule, image),
             |rule| self.image_inputs(rule, image, judge.wanted),
             vec![switch, users],
         )
@@ -115,7 +115,7 @@ impl PlanFacts<'_> {
         if let Some(dir) = self.log_dir(judged.subject) {
             let judge = LogDirJudge::new(policy, &self.knowledge, dir);
             return lines(
-                |rule| judge.said(rule),
+                |rule| judge.ask(rule),
                 |rule| self.log_dir_inputs(rule, dir, judged.subject),
                 vec![switch],
             );
@@ -123,7 +123,7 @@ impl PlanFacts<'_> {
         if let Some(link) = self.log_link(judged.subject) {
             let judge = LogLinkJudge::new(policy, &states(snapshot), link);
             return lines(
-                |rule| judge.said(rule),
+                |rule| judge.ask(rule),
                 |rule| self.log_link_inputs(rule, link),
                 vec![switch],
             );

@@ -40,7 +40,7 @@ impl Explainer<'_> {
 }
 
 /// Returns a verdict's label in one word for people.
-pub(super) fn said(verdict: &str) -> &'static str {
+pub(super) fn fate(verdict: &str) -> &'static str {
     if verdict == "remove" { "goes" } else { "stays" }
 }
 

@@ -18,8 +18,8 @@ pub(super) fn wanted(
         return 0;
     }
     let (high, low) = (policy.high_threshold_percent, policy.low_threshold_percent);
-    let bytes = Share::new(usage.capacity_bytes, usage.available_bytes);
-    let inodes = Share::new(usage.inodes, usage.inodes_free);
+    let bytes = DiskResource::new(usage.capacity_bytes, usage.available_bytes);
+    let inodes = DiskResource::new(usage.inodes, usage.inodes_free);
     // The inodes of an image are unknown: assume the file system's ratio of inodes to bytes.
     let used_bytes = u128::from(usage.used_bytes);
     let freed_inodes = if used_bytes > 0 {
@@ -36,19 +36,19 @@ pub(super) fn wanted(
 
 /// Returns the used share in percent as the rule counts it: rounded up, of bytes or inodes, whichever is more.
 pub fn used_percent(usage: FilesystemUsage) -> u128 {
-    let bytes = Share::new(usage.capacity_bytes, usage.available_bytes);
-    let inodes = Share::new(usage.inodes, usage.inodes_free);
+    let bytes = DiskResource::new(usage.capacity_bytes, usage.available_bytes);
+    let inodes = DiskResource::new(usage.inodes, usage.inodes_free);
     bytes.used_percent().max(inodes.used_percent()).unwrap_or(0)
 }
 
 /// How much of something there is, and how much of it is available.
 #[derive(Clone, Copy)]
-struct Share {
+struct DiskResource {
     capacity: u128,
     available: u128,
 }
 
-impl Share {
+impl DiskResource {
     fn new(capacity: u64, available: u64) -> Self {
         Self {
             capacity: capacity.into(),

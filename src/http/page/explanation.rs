@@ -4,7 +4,9 @@ use maud::{Markup, html};
 
 use super::view::{PageResult, View};
 use super::words::{ago, columns, count, span, text};
-use crate::gc::explain::{Change, ExplainAnswer, Holder, ObjectAnswer, PodAnswer, RuleLine};
+use crate::gc::explain::{
+    ExplainAnswer, ObjectAnswer, ObjectHolder, PodAnswer, RuleLine, VerdictChange,
+};
 
 /// Objects of a pod and holders that are shown; the API has more.
 const ROWS_MAX: usize = 50;
@@ -27,7 +29,7 @@ pub(super) fn section(view: &View, explanation: &PageResult<ExplainAnswer>) -> M
 
 fn object(view: &View, answer: &ObjectAnswer) -> Markup {
     let (judged, why) = (&answer.judged, &answer.why);
-    let verdict = judged.said();
+    let verdict = judged.fate();
     let (holders, more) = why.holders(ROWS_MAX);
     html! {
         h2 #explanation-title { "Why " (text(&judged.title)) " " (verdict) }
@@ -58,10 +60,10 @@ fn object(view: &View, answer: &ObjectAnswer) -> Markup {
     }
 }
 
-fn held_by(view: &View, holder: &Holder) -> Markup {
+fn held_by(view: &View, holder: &ObjectHolder) -> Markup {
     html! {
         a href=(view.asked.explanation(&holder.id)) { (text(&holder.name)) }
-        @if let Some(verdict) = holder.said() {
+        @if let Some(verdict) = holder.fate() {
             ", which " (verdict)
             @if let Some(reason) = &holder.reason { " (" (text(reason)) ")" }
         }
@@ -70,7 +72,7 @@ fn held_by(view: &View, holder: &Holder) -> Markup {
     }
 }
 
-fn would_change(change: &Change) -> Markup {
+fn would_change(change: &VerdictChange) -> Markup {
     let seconds = change
         .in_seconds
         .map(|it| i64::try_from(it).unwrap_or(i64::MAX));
@@ -113,7 +115,7 @@ fn pod(view: &View, shown: &PodAnswer) -> Markup {
                 @for judged in shown.objects.iter().take(ROWS_MAX) {
                     tr {
                         td { a href=(view.asked.explanation(&judged.object.id)) { (text(&judged.title)) } }
-                        td { (judged.said()) }
+                        td { (judged.fate()) }
                         td { b { (text(&judged.reason)) } ": " (text(&judged.detail)) }
                     }
                 }

@@ -106,7 +106,7 @@ fn plan(id: &str) -> PassOptions {
             id: id.to_owned(),
             taken_at: at("2026-01-01T12:00:00Z"),
             expires_at: at("2026-01-01T13:00:00Z"),
-            objects: crate::gc::Planned::default(),
+            objects: crate::gc::PlannedObjects::default(),
         })),
         ..PassOptions::default()
     }
