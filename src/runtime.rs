@@ -91,7 +91,7 @@ impl ListMode {
 
 /// An unfiltered list, or the part of it that could be read.
 #[derive(Clone, Debug)]
-pub struct Listed<T> {
+pub struct Listing<T> {
     /// Its rows.
     pub rows: Rows<T>,
     /// Rows without a required field (an id), missing from `rows`.

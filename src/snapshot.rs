@@ -72,7 +72,7 @@ const FRESH_STATUS_BUDGET: Duration = Duration::from_secs(60);
 #[error(
     "the look at the node did not end as it should; this is a bug in crisweep, the log says more"
 )]
-pub struct Vanished;
+pub struct LookVanished;
 
 /// A part of a look, or why it is missing.
 pub type LookResult<T> = Result<T, runtime::Error>;
@@ -105,7 +105,7 @@ struct ObserverInner {
 struct LookMemory {
     pods: PodSource,
     /// The settings behind `pods`.
-    of: pods::Config,
+    pods_config: pods::Config,
     pod_histories: PodHistories,
     outages: Outages,
     statuses: Statuses,
@@ -120,7 +120,7 @@ impl Observer {
         let host_root = now.runtime.host_root.clone();
         let memory = tokio::sync::Mutex::new(LookMemory {
             pods: reload::pods(&now),
-            of: now.pods.clone(),
+            pods_config: now.pods.clone(),
             pod_histories: PodHistories::default(),
             outages: Outages::default(),
             statuses: Statuses::default(),
@@ -185,8 +185,8 @@ impl Observer {
     /// Returns a look that ended at most `max_age` ago, or takes a new one, shared with all who wait.
     ///
     /// # Errors
-    /// [`Vanished`]. Errors of the runtime are in the look.
-    pub async fn shared(&self, max_age: Duration) -> Result<Arc<Look>, Vanished> {
+    /// [`LookVanished`]. Errors of the runtime are in the look.
+    pub async fn shared(&self, max_age: Duration) -> Result<Arc<Look>, LookVanished> {
         let receiver = {
             let mut flight = self.inner.flight.lock();
             let young = |look: &&Arc<Look>| look.started.elapsed() <= look.duration + max_age;
@@ -223,7 +223,7 @@ impl Observer {
     ///
     /// # Errors
     /// As [`Self::shared`].
-    pub async fn fresh(&self, freshness: Freshness) -> Result<Arc<Look>, Vanished> {
+    pub async fn fresh(&self, freshness: Freshness) -> Result<Arc<Look>, LookVanished> {
         // Wait here and not inside the look: scrapes share looks and must not wait for this.
         let brake = self.inner.memory().await.pods.brake(freshness);
         tokio::time::sleep(brake).await;
@@ -244,7 +244,11 @@ impl Observer {
             let arrived = arrival(look.arrival).await?;
             if look.freshness.suits(freshness) {
                 let is_wrong = arrived.pods.is_cached() && !Freshness::Cached.suits(freshness);
-                return if is_wrong { Err(Vanished) } else { Ok(arrived) };
+                return if is_wrong {
+                    Err(LookVanished)
+                } else {
+                    Ok(arrived)
+                };
             }
         }
     }
@@ -361,11 +365,11 @@ async fn look(
     let fits = |list: &_| found.lives_in(list);
     let answer = memory.pods.read(taken_at, freshness, fits);
     let answer = timed(&mut timings.pods, answer).await;
-    let terms = queries::QueryLimits {
+    let limits = queries::QueryLimits {
         until: Instant::now() + status_budget,
         pass_began: freshness.pass_began(),
     };
-    let details = memory.details(client, &mut containers, &sandboxes, taken_at, terms);
+    let details = memory.details(client, &mut containers, &sandboxes, taken_at, limits);
     let details = timed(&mut timings.statuses, details).await;
     let store = inner.store(&images, &containers, &filesystems, &details, taken_at);
     let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);

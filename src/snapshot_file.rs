@@ -35,7 +35,7 @@ const WINDOW_LOG_MAX: u32 = 23;
 #[derive(Clone, Debug, PartialEq)]
 pub struct SnapshotFile {
     /// Where it comes from.
-    pub about: About,
+    pub about: SnapshotOrigin,
     /// The policy that was in force.
     pub policy: Policy,
     /// The node.
@@ -45,7 +45,7 @@ pub struct SnapshotFile {
 /// Where a snapshot comes from. No plan depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct About {
+pub struct SnapshotOrigin {
     /// The version of the crisweep that took it.
     pub program: String,
     /// The node's name.
@@ -90,10 +90,10 @@ pub enum Error {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenDocument<'a> {
     format: &'a str,
     version: u64,
-    about: &'a About,
+    about: &'a SnapshotOrigin,
     policy: &'a Policy,
     pods: PodsInForce,
     snapshot: &'a Snapshot,
@@ -107,7 +107,7 @@ struct Document {
     _format: (),
     #[serde(rename = "version", deserialize_with = "version")]
     _version: (),
-    about: About,
+    about: SnapshotOrigin,
     policy: Policy,
     pods: PodsInForce,
     snapshot: Snapshot,
@@ -133,8 +133,12 @@ fn version<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
 ///
 /// # Errors
 /// If the file would be larger than one that can be read.
-pub fn encode(about: &About, policy: &Policy, snapshot: &Snapshot) -> Result<Vec<u8>, Error> {
-    let written = Written {
+pub fn encode(
+    about: &SnapshotOrigin,
+    policy: &Policy,
+    snapshot: &Snapshot,
+) -> Result<Vec<u8>, Error> {
+    let written = WrittenDocument {
         format: FORMAT,
         version: VERSION,
         about,
@@ -145,7 +149,7 @@ pub fn encode(about: &About, policy: &Policy, snapshot: &Snapshot) -> Result<Vec
     compressed(&written).map_err(Error::Write)
 }
 
-fn compressed(written: &Written<'_>) -> io::Result<Vec<u8>> {
+fn compressed(written: &WrittenDocument<'_>) -> io::Result<Vec<u8>> {
     let file = Limited::new(Vec::new(), FILE_MAX_BYTES, "the file");
     let mut encoder = zstd::Encoder::new(file, LEVEL)?;
     encoder.include_checksum(true)?;

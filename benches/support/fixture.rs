@@ -15,7 +15,7 @@ use crisweep::model::{
     PodOrigin, PodSandbox, PodUid, Pods, Rows, Snapshot, SourcePod, Target,
 };
 use crisweep::runtime::convert::Interner;
-use crisweep::runtime::{ListMode, Listed, Version, codec};
+use crisweep::runtime::{ListMode, Listing, Version, codec};
 use crisweep::snapshot::{Filesystems, Look, Timings};
 use crisweep_proto::cri;
 use crisweep_sim::{Handle, Phase};
@@ -173,8 +173,8 @@ pub(crate) fn look(fixture: &Fixture) -> Look {
     }
 }
 
-fn listed<T>(rows: Rows<T>, response_bytes: usize) -> Listed<T> {
-    Listed {
+fn listed<T>(rows: Rows<T>, response_bytes: usize) -> Listing<T> {
+    Listing {
         rows,
         malformed: 0,
         mounted: BTreeMap::new(),

@@ -21,7 +21,7 @@ use crate::model::{
     Brake, Container, ContainerState, Coverage, FailureClass, NodeFigures, Pass, PodSandbox,
     PodSandboxState, Pods, Snapshot, Target,
 };
-use crate::runtime::Listed;
+use crate::runtime::Listing;
 use crate::snapshot::{Look, LookResult, Weight};
 use crate::state;
 
@@ -359,7 +359,7 @@ fn states(look: &Look) -> BTreeMap<&'static str, BTreeMap<&'static str, usize>> 
 /// How each list was read, and whether rows may be missing. A list that failed for its size has no mode. Omits
 /// lists that could not be read for another reason.
 fn lists(look: &Look) -> BTreeMap<&'static str, ListStatus> {
-    fn list<T>(part: &LookResult<Listed<T>>, weight: Weight) -> Option<ListStatus> {
+    fn list<T>(part: &LookResult<Listing<T>>, weight: Weight) -> Option<ListStatus> {
         let listed = part.as_ref().ok();
         (listed.is_some() || weight.bytes.is_some()).then(|| ListStatus {
             mode: listed.map(|listed| listed.mode.label()),

@@ -20,7 +20,7 @@ use self::connection::{RuntimeConnection, request};
 use self::framing::{Awaits, Checked};
 pub use self::settings::{LogRoots, Settings, below};
 use super::{
-    ContainerStatus, CriStatus, Defect, Error, FsInfo, Listed, SandboxStatus, Version, convert,
+    ContainerStatus, CriStatus, Defect, Error, FsInfo, Listing, SandboxStatus, Version, convert,
 };
 use crate::model::{Container, ContainerId, Image, PodSandbox, PodSandboxId, PodUid};
 use crate::system::blocking::BlockingPool;
@@ -121,18 +121,18 @@ impl Client {
     }
 
     /// Lists every container, in the best way that works. If some may be missing, the answer says so
-    /// ([`Listed::coverage`]).
-    pub async fn list_containers(&self) -> Result<Listed<Container>, Error> {
+    /// ([`Listing::coverage`]).
+    pub async fn list_containers(&self) -> Result<Listing<Container>, Error> {
         fallback::containers(self).await
     }
 
     /// Lists every pod sandbox, in the same way.
-    pub async fn list_pod_sandboxes(&self) -> Result<Listed<PodSandbox>, Error> {
+    pub async fn list_pod_sandboxes(&self) -> Result<Listing<PodSandbox>, Error> {
         fallback::sandboxes(self).await
     }
 
     /// Lists every image. The interface has no filter by parts.
-    pub async fn list_images(&self) -> Result<Listed<Image>, Error> {
+    pub async fn list_images(&self) -> Result<Listing<Image>, Error> {
         self.at_once::<cri::ImageRow>(self.image(), &lists::IMAGES)
             .await
     }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::queries::QueryLimits;
-use super::statuses::Filled;
+use super::statuses::StatusFacts;
 use super::{LookMemory, LookResult};
 use crate::model::{Container, Coverage, ImageNames, PodSandbox};
 use crate::runtime;
@@ -24,19 +24,19 @@ impl LookMemory {
     pub(super) async fn details(
         &mut self,
         client: &runtime::Client,
-        containers: &mut LookResult<runtime::Listed<Container>>,
-        sandboxes: &LookResult<runtime::Listed<PodSandbox>>,
+        containers: &mut LookResult<runtime::Listing<Container>>,
+        sandboxes: &LookResult<runtime::Listing<PodSandbox>>,
         now: Timestamp,
-        terms: QueryLimits,
+        limits: QueryLimits,
     ) -> Details {
         let of_containers = async {
             let Ok(listed) = containers else {
-                return Filled {
+                return StatusFacts {
                     exits_unknown: 0,
                     volume_images: unlisted("containers"),
                 };
             };
-            let filled = self.statuses.fill(client, listed, now, terms);
+            let filled = self.statuses.fill(client, listed, now, limits);
             let filled = filled.await;
             // An object missing from an incomplete list may still exist.
             if let Ok(holders) = sandboxes
@@ -51,7 +51,9 @@ impl LookMemory {
             let Ok(listed) = sandboxes else {
                 return unlisted("sandboxes");
             };
-            self.sandbox_images.names(client, &listed.rows, terms).await
+            self.sandbox_images
+                .names(client, &listed.rows, limits)
+                .await
         };
         let (filled, sandbox_images) = tokio::join!(of_containers, of_sandboxes);
         Details {

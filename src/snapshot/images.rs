@@ -15,7 +15,7 @@ use crate::runtime;
 use crate::system::maps::IdMap;
 
 /// Lists the images, one row for each key.
-pub(super) async fn list(client: &runtime::Client) -> LookResult<runtime::Listed<Image>> {
+pub(super) async fn list(client: &runtime::Client) -> LookResult<runtime::Listing<Image>> {
     let mut listed = client.list_images().await?;
     merge(&mut listed.rows);
     Ok(listed)
@@ -51,7 +51,7 @@ fn add(names: &mut Vec<String>, more: &[String]) {
 }
 
 /// Returns the images if all are known, else why not.
-fn whole(part: &LookResult<runtime::Listed<Image>>) -> Result<&Rows<Image>, String> {
+fn whole(part: &LookResult<runtime::Listing<Image>>) -> Result<&Rows<Image>, String> {
     match part {
         Ok(listed) if listed.malformed == 0 => Ok(&listed.rows),
         Ok(listed) => {
@@ -94,8 +94,8 @@ impl ObserverInner {
     /// Combines what is known of the images, and updates their ages if the look was complete.
     pub(super) fn store(
         &self,
-        images: &LookResult<runtime::Listed<Image>>,
-        containers: &LookResult<runtime::Listed<Container>>,
+        images: &LookResult<runtime::Listing<Image>>,
+        containers: &LookResult<runtime::Listing<Container>>,
         filesystems: &LookResult<Filesystems>,
         details: &Details,
         now: Timestamp,

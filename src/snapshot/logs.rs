@@ -63,8 +63,8 @@ pub(super) struct LogHistory {
 
 /// The runtime's lists of the same look.
 type Lists<'a> = (
-    &'a LookResult<runtime::Listed<Container>>,
-    &'a LookResult<runtime::Listed<PodSandbox>>,
+    &'a LookResult<runtime::Listing<Container>>,
+    &'a LookResult<runtime::Listing<PodSandbox>>,
 );
 
 impl LogHistory {
@@ -197,8 +197,8 @@ async fn answers(
     };
     let until = Instant::now() + LINKS_BUDGET;
     let pass_began = None;
-    let terms = QueryLimits { until, pass_began };
-    asker.each(ids, terms, call, answered).await;
+    let limits = QueryLimits { until, pass_began };
+    asker.each(ids, limits, call, answered).await;
     answers
 }
 

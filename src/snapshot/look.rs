@@ -14,7 +14,7 @@ use crate::model::{
     Pods, Rows, Snapshot,
 };
 use crate::runtime;
-use crate::snapshot_file::{About, ListWeight};
+use crate::snapshot_file::{ListWeight, SnapshotOrigin};
 
 /// Everything that one look found. A part that could not be read is an error, never a stale or empty value.
 #[derive(Debug)]
@@ -30,11 +30,11 @@ pub struct Look {
     /// The runtime's version.
     pub runtime: LookResult<runtime::Version>,
     /// The containers.
-    pub containers: LookResult<runtime::Listed<Container>>,
+    pub containers: LookResult<runtime::Listing<Container>>,
     /// The sandboxes.
-    pub sandboxes: LookResult<runtime::Listed<PodSandbox>>,
+    pub sandboxes: LookResult<runtime::Listing<PodSandbox>>,
     /// The images, one row for each key.
-    pub images: LookResult<runtime::Listed<Image>>,
+    pub images: LookResult<runtime::Listing<Image>>,
     /// The images as planning may know them: with ages and users.
     pub store: Images,
     /// The file systems.
@@ -114,7 +114,7 @@ impl Look {
     }
 
     /// Says where a file with its snapshot comes from.
-    pub fn about(&self, config: &Config) -> About {
+    pub fn about(&self, config: &Config) -> SnapshotOrigin {
         let weights = self.weights();
         let list = |name: &str, weight: Weight| {
             let Weight { bytes, limit_bytes } = weight;
@@ -122,7 +122,7 @@ impl Look {
         };
         let runtime = self.runtime.as_ref().ok();
         let runtime = runtime.map(|it| format!("{} {}", it.runtime, it.version));
-        About {
+        SnapshotOrigin {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             node: config.node.name.clone(),
             mode: config.mode.label().to_owned(),
@@ -220,7 +220,7 @@ impl Look {
 
 fn rows_of<'a, T>(
     list: &'static str,
-    part: &'a LookResult<runtime::Listed<T>>,
+    part: &'a LookResult<runtime::Listing<T>>,
 ) -> Result<&'a Rows<T>, NoSnapshot> {
     let listed = part.as_ref().map_err(|error| NoSnapshot::List {
         list,

@@ -32,8 +32,8 @@ struct PodEntry {
 
 /// What one look found on the node.
 pub(super) struct NodeLists<'a> {
-    pub(super) containers: &'a LookResult<runtime::Listed<Container>>,
-    pub(super) sandboxes: &'a LookResult<runtime::Listed<PodSandbox>>,
+    pub(super) containers: &'a LookResult<runtime::Listing<Container>>,
+    pub(super) sandboxes: &'a LookResult<runtime::Listing<PodSandbox>>,
     pub(super) logs: &'a Logs,
     /// The operator declares that a container in state unknown is dead (`include_unknown`).
     pub(super) unknown_is_dead: bool,
@@ -76,7 +76,7 @@ impl PodHistories {
                     // From another source, or from before a failure.
                     entry.absent_since = entry.absent_since.filter(|since| *since >= good_since);
                     entry.over_since = entry.over_since.filter(|since| *since >= good_since);
-                    entry.note(trust.word(uid, entry.config_source), answer.at);
+                    entry.note(trust.statement(uid, entry.config_source), answer.at);
                 }
                 // The source may have restarted since.
                 _ => entry.note(Statement::Exists, answer.at),
@@ -125,8 +125,8 @@ impl PodHistories {
 }
 
 impl PodEntry {
-    fn note(&mut self, word: Statement, at: Instant) {
-        match word {
+    fn note(&mut self, statement: Statement, at: Instant) {
+        match statement {
             Statement::Exists => (self.absent_since, self.over_since) = (None, None),
             Statement::Finished => {
                 self.absent_since = None;
@@ -143,7 +143,7 @@ impl PodEntry {
 }
 
 /// A row without an id may belong to a living pod.
-fn coverage_of<T>(part: &LookResult<runtime::Listed<T>>) -> Coverage {
+fn coverage_of<T>(part: &LookResult<runtime::Listing<T>>) -> Coverage {
     match part {
         Ok(list) if list.malformed == 0 => list.coverage,
         Ok(_) | Err(_) => Coverage::Partial,
@@ -171,7 +171,7 @@ impl<'a> AnswerTrust<'a> {
         }
     }
 
-    fn word(&self, uid: &PodUid, source: Option<ConfigSource>) -> Statement {
+    fn statement(&self, uid: &PodUid, source: Option<ConfigSource>) -> Statement {
         let source = source.unwrap_or_else(|| ConfigSource::of_shape(uid));
         match self.list.pods.get(uid) {
             Some(pod) if !pod.finished || pod.is_static() => Statement::Exists,
@@ -196,8 +196,8 @@ pub(super) fn before(at: Timestamp, age: Duration) -> Timestamp {
 impl<'a> NodeLists<'a> {
     pub(super) fn new(
         unknown_is_dead: bool,
-        containers: &'a LookResult<runtime::Listed<Container>>,
-        sandboxes: &'a LookResult<runtime::Listed<PodSandbox>>,
+        containers: &'a LookResult<runtime::Listing<Container>>,
+        sandboxes: &'a LookResult<runtime::Listing<PodSandbox>>,
         logs: &'a Logs,
     ) -> Self {
         Self {

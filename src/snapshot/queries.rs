@@ -57,31 +57,31 @@ enum CallResult {
 #[derive(Debug)]
 pub(super) struct Queries<Id, T> {
     calls: JoinSet<(Id, Result<T, runtime::Error>)>,
-    out: BTreeMap<Id, Out>,
-    failed: BTreeMap<Id, Failed>,
+    in_flight: BTreeMap<Id, CallInFlight>,
+    failed: BTreeMap<Id, FailedCall>,
     look: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Out {
+struct CallInFlight {
     since: Instant,
     look: u64,
     first_try: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Failed {
+struct FailedCall {
     times: u32,
     last_try: Instant,
     next_try: Instant,
 }
 
-impl Failed {
+impl FailedCall {
     /// Says whether the object may be asked again. A pass asks each object that failed before the pass began
     /// once more, whatever its back-off: a person may have repaired the runtime and started the pass.
-    fn is_due(&self, now: Instant, terms: QueryLimits) -> bool {
+    fn is_due(&self, now: Instant, limits: QueryLimits) -> bool {
         let rested = now.saturating_duration_since(self.last_try) >= BACK_OFF;
-        let once_more = terms.pass_began.is_some_and(|began| self.last_try < began);
+        let once_more = limits.pass_began.is_some_and(|began| self.last_try < began);
         self.next_try <= now || (once_more && rested)
     }
 }
@@ -90,7 +90,7 @@ impl<Id, T> Default for Queries<Id, T> {
     fn default() -> Self {
         Self {
             calls: JoinSet::new(),
-            out: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             failed: BTreeMap::new(),
             look: 0,
         }
@@ -112,7 +112,7 @@ where
     pub(super) async fn each<F>(
         &mut self,
         ids: Vec<Id>,
-        terms: QueryLimits,
+        limits: QueryLimits,
         call: impl Fn(Id) -> F,
         mut answered: impl FnMut(Id, T, AnswerAge),
     ) where
@@ -127,7 +127,7 @@ where
             }
             self.note(ended, &mut answered);
         }
-        let mut queue = self.queue(ids, terms).into_iter();
+        let mut queue = self.queue(ids, limits).into_iter();
         let mut progress = Instant::now();
         let mut retries_until = None;
         loop {
@@ -136,12 +136,15 @@ where
                 self.start(&id, call(id.clone()));
                 progress = Instant::now();
             }
-            let mut of_now = self.out.values().filter(|out| out.look == self.look);
+            let mut of_now = self
+                .in_flight
+                .values()
+                .filter(|call| call.look == self.look);
             let is_over = queue.len() == 0 && of_now.clone().next().is_none();
             let next = queue.as_slice().first();
             let only_retries = next.is_none_or(|id| self.failed.contains_key(id))
-                && of_now.all(|out| !out.first_try);
-            let mut stop = terms.until.min(progress + STALL);
+                && of_now.all(|call| !call.first_try);
+            let mut stop = limits.until.min(progress + STALL);
             if only_retries {
                 let end = Instant::now() + RETRIES;
                 stop = stop.min(*retries_until.get_or_insert(end));
@@ -171,11 +174,11 @@ where
         let Ok((id, answer)) = ended else {
             // A panic is a bug: do not wait for its call.
             self.calls.abort_all();
-            self.out.clear();
+            self.in_flight.clear();
             return CallResult::Failure;
         };
-        let asked = match self.out.remove(&id) {
-            Some(out) if out.look == self.look => AnswerAge::Now,
+        let asked = match self.in_flight.remove(&id) {
+            Some(call) if call.look == self.look => AnswerAge::Now,
             Some(_) | None => AnswerAge::Earlier,
         };
         match answer {
@@ -197,13 +200,13 @@ where
     }
 
     /// Returns the objects that may be asked now.
-    fn queue(&self, ids: Vec<Id>, terms: QueryLimits) -> Vec<Id> {
+    fn queue(&self, ids: Vec<Id>, limits: QueryLimits) -> Vec<Id> {
         let now = Instant::now();
         let mut queue = ids;
         queue.retain(|id| {
             let failed = self.failed.get(id);
-            let is_due = failed.is_none_or(|failed| failed.is_due(now, terms));
-            is_due && !self.out.contains_key(id)
+            let is_due = failed.is_none_or(|failed| failed.is_due(now, limits));
+            is_due && !self.in_flight.contains_key(id)
         });
         queue.sort_by_key(|id| self.failed.get(id).map(|failed| failed.next_try));
         queue
@@ -211,20 +214,20 @@ where
 
     fn may_start(&self) -> bool {
         let fast = self.fast().count();
-        fast < IN_FLIGHT && self.out.len() - fast < SLOW_MAX
+        fast < IN_FLIGHT && self.in_flight.len() - fast < SLOW_MAX
     }
 
-    fn fast(&self) -> impl Iterator<Item = &Out> {
+    fn fast(&self) -> impl Iterator<Item = &CallInFlight> {
         let slow = self.slow();
-        self.out
+        self.in_flight
             .values()
-            .filter(move |out| out.since.elapsed() < slow)
+            .filter(move |call| call.since.elapsed() < slow)
     }
 
     /// Returns after what time a call is slow at the moment.
     fn slow(&self) -> Duration {
-        let is_slow = |out: &Out| out.since.elapsed() >= SLOW;
-        if self.out.values().any(is_slow) {
+        let is_slow = |call: &CallInFlight| call.since.elapsed() >= SLOW;
+        if self.in_flight.values().any(is_slow) {
             SLOW_AGAIN
         } else {
             SLOW
@@ -234,26 +237,26 @@ where
     /// Returns when the next call becomes slow.
     fn turns_slow(&self) -> Option<Instant> {
         let slow = self.slow();
-        self.fast().map(|out| out.since + slow).min()
+        self.fast().map(|call| call.since + slow).min()
     }
 
     fn start<F>(&mut self, id: &Id, call: F)
     where
         F: Future<Output = Result<T, runtime::Error>> + Send + 'static,
     {
-        let out = Out {
+        let call_in_flight = CallInFlight {
             since: Instant::now(),
             look: self.look,
             first_try: !self.failed.contains_key(id),
         };
-        self.out.insert(id.clone(), out);
+        self.in_flight.insert(id.clone(), call_in_flight);
         let id = id.clone();
         self.calls.spawn(async move { (id, call.await) });
     }
 
     fn failed(&mut self, id: Id) {
         let now = Instant::now();
-        let failed = self.failed.entry(id).or_insert(Failed {
+        let failed = self.failed.entry(id).or_insert(FailedCall {
             times: 0,
             last_try: now,
             next_try: now,
@@ -288,7 +291,7 @@ mod tests {
         Err(runtime::Error::Timeout { method, after })
     }
 
-    fn terms() -> QueryLimits {
+    fn limits() -> QueryLimits {
         QueryLimits {
             until: Instant::now() + LOOK,
             pass_began: None,
@@ -299,14 +302,14 @@ mod tests {
         asker: &mut Queries<u32, u32>,
         ids: &[u32],
     ) -> (Vec<u32>, BTreeSet<u32>, Duration) {
-        look_on(asker, ids, terms()).await
+        look_on(asker, ids, limits()).await
     }
 
     /// Takes a look; returns who was asked, who answered, and how long it took.
     async fn look_on(
         asker: &mut Queries<u32, u32>,
         ids: &[u32],
-        terms: QueryLimits,
+        limits: QueryLimits,
     ) -> (Vec<u32>, BTreeSet<u32>, Duration) {
         let (called, mut answers) = (RefCell::new(Vec::new()), BTreeSet::new());
         let began = Instant::now();
@@ -315,7 +318,7 @@ mod tests {
             call(id)
         };
         asker
-            .each(ids.to_vec(), terms, call, |id, _, _| {
+            .each(ids.to_vec(), limits, call, |id, _, _| {
                 answers.insert(id);
             })
             .await;
@@ -340,7 +343,7 @@ mod tests {
         for _ in 0..60 {
             let (now, _, time) = look(asker, &hanging).await;
             assert!(time <= 3 * STALL, "{time:?}");
-            assert!(asker.out.len() <= IN_FLIGHT + SLOW_MAX);
+            assert!(asker.in_flight.len() <= IN_FLIGHT + SLOW_MAX);
             called.extend(now);
             took += time;
             tokio::time::sleep(Duration::from_secs(10)).await;
@@ -388,7 +391,7 @@ mod tests {
         let pass_began = Some(Instant::now());
         let pass = || QueryLimits {
             pass_began,
-            ..terms()
+            ..limits()
         };
         let mut called = Vec::new();
         for _ in 0..3 {
@@ -408,7 +411,7 @@ mod tests {
         let pass_began = Some(Instant::now());
         let pass = QueryLimits {
             pass_began,
-            ..terms()
+            ..limits()
         };
         assert_eq!(look_on(asker, &[1_001], pass).await.0, [0; 0]);
     }
@@ -423,12 +426,12 @@ mod tests {
         let mut answers = Vec::new();
         for ids in [vec![1, 2], vec![1, 2, 4]] {
             let note = |id, _, asked| answers.push((id, asked));
-            asker.each(ids, terms(), slow, note).await;
+            asker.each(ids, limits(), slow, note).await;
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
         assert_eq!(answers, [(1, AnswerAge::Earlier), (2, AnswerAge::Earlier)]);
         asker
-            .each(vec![4, 6], terms(), call, |id, _, asked| {
+            .each(vec![4, 6], limits(), call, |id, _, asked| {
                 answers.push((id, asked));
             })
             .await;

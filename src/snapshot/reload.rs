@@ -36,12 +36,12 @@ impl ObserverInner {
     pub(super) async fn memory(&self) -> tokio::sync::MutexGuard<'_, LookMemory> {
         let mut memory = self.memory.lock().await;
         let config = Arc::clone(&self.config.borrow());
-        if !config.pods.asks_as(&memory.of) {
+        if !config.pods.asks_as(&memory.pods_config) {
             memory.pods = pods(&config);
             memory.pod_histories = PodHistories::default();
         }
         memory.pods.timeout = config.runtime.timeout;
-        memory.of.clone_from(&config.pods);
+        memory.pods_config.clone_from(&config.pods);
         memory
     }
 }

@@ -45,8 +45,8 @@ impl LookRow for PodSandbox {
 
 /// Judges both lists.
 pub(super) fn judge(
-    containers: &mut LookResult<runtime::Listed<Container>>,
-    sandboxes: &mut LookResult<runtime::Listed<PodSandbox>>,
+    containers: &mut LookResult<runtime::Listing<Container>>,
+    sandboxes: &mut LookResult<runtime::Listing<PodSandbox>>,
 ) {
     judge_list(containers);
     judge_list(sandboxes);
@@ -54,7 +54,7 @@ pub(super) fn judge(
 
 /// Keeps one row for each id. If rows contradict each other, the liveliest stays and the list is incomplete;
 /// the same holds for a row that cannot be identified.
-fn judge_list<T: LookRow>(list: &mut LookResult<runtime::Listed<T>>) {
+fn judge_list<T: LookRow>(list: &mut LookResult<runtime::Listing<T>>) {
     let Ok(listed) = list else { return };
     let ids: IdSet<&str> = listed.rows.iter().map(HasId::id).collect();
     if ids.len() < listed.rows.len() {
@@ -115,8 +115,8 @@ mod tests {
         }
     }
 
-    fn judged(rows: Vec<PodSandbox>) -> runtime::Listed<PodSandbox> {
-        let mut list = Ok(runtime::Listed {
+    fn judged(rows: Vec<PodSandbox>) -> runtime::Listing<PodSandbox> {
+        let mut list = Ok(runtime::Listing {
             rows: Rows::from(rows),
             malformed: 0,
             mounted: BTreeMap::new(),

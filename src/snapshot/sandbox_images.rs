@@ -21,7 +21,7 @@ impl SandboxImages {
         &mut self,
         client: &runtime::Client,
         sandboxes: &[PodSandbox],
-        terms: QueryLimits,
+        limits: QueryLimits,
     ) -> ImageNames {
         let status = match client.status().await {
             Ok(status) => status,
@@ -46,7 +46,7 @@ impl SandboxImages {
                 self.known.insert(id, image);
             }
         };
-        self.asker.each(due, terms, call, answered).await;
+        self.asker.each(due, limits, call, answered).await;
         self.all_names(&ready, status.sandbox_images)
     }
 

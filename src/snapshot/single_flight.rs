@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Look, LookResult, ObserverInner, Vanished};
+use super::{Look, LookResult, LookVanished, ObserverInner};
 use crate::pods::Freshness;
 use crate::runtime;
 
@@ -40,9 +40,9 @@ impl Drop for FlightGuard<'_> {
 
 pub(super) async fn arrival(
     mut receiver: watch::Receiver<Option<Arc<Look>>>,
-) -> Result<Arc<Look>, Vanished> {
+) -> Result<Arc<Look>, LookVanished> {
     match receiver.wait_for(Option::is_some).await {
-        Ok(look) => look.clone().ok_or(Vanished),
-        Err(_closed) => Err(Vanished),
+        Ok(look) => look.clone().ok_or(LookVanished),
+        Err(_closed) => Err(LookVanished),
     }
 }

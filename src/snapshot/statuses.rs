@@ -39,7 +39,7 @@ pub(super) struct Statuses {
 
 /// What a look knows of the containers' statuses.
 #[derive(Debug)]
-pub(super) struct Filled {
+pub(super) struct StatusFacts {
     /// How many exited containers have no known exit time.
     pub(super) exits_unknown: usize,
     /// The images that containers have mounted.
@@ -52,10 +52,10 @@ impl Statuses {
     pub(super) async fn fill(
         &mut self,
         client: &runtime::Client,
-        containers: &mut runtime::Listed<Container>,
+        containers: &mut runtime::Listing<Container>,
         now: Timestamp,
-        terms: QueryLimits,
-    ) -> Filled {
+        limits: QueryLimits,
+    ) -> StatusFacts {
         let rows: &mut [Container] = &mut containers.rows;
         let listed: IdSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
         // Containers missing from a partial list may be listed again.
@@ -64,7 +64,7 @@ impl Statuses {
         self.volumes.retain(|id, _| is_part || listed.contains(id));
         self.note_statuses(rows, std::mem::take(&mut containers.mounted));
         self.asker.retain(|id| listed.contains(id));
-        let gone = self.ask(client, rows, now, terms).await;
+        let gone = self.ask(client, rows, now, limits).await;
         let mut exits_unknown = 0;
         for row in rows
             .iter_mut()
@@ -89,7 +89,7 @@ impl Statuses {
                 (None, _) => exits_unknown += 1,
             }
         }
-        Filled {
+        StatusFacts {
             exits_unknown,
             volume_images: self.volume_images(rows, &gone),
         }
@@ -131,7 +131,7 @@ impl Statuses {
         client: &runtime::Client,
         rows: &[Container],
         now: Timestamp,
-        terms: QueryLimits,
+        limits: QueryLimits,
     ) -> BTreeSet<ContainerId> {
         let is_due = |row: &&Container| match self.known.get(&row.id) {
             _ if row.id.is_stand_in() => false,
@@ -168,7 +168,7 @@ impl Statuses {
             let told = finished_at.map_or(ExitStatus::SeenExited(now), ExitStatus::Exit);
             self.note(&id, state, told, volume_images);
         };
-        asker.each(due, terms, call, answered).await;
+        asker.each(due, limits, call, answered).await;
         self.asker = asker;
         gone
     }

@@ -2,7 +2,7 @@
 
 use super::LookResult;
 use crate::model::{Container, Image, PodSandbox};
-use crate::runtime::{self, Listed};
+use crate::runtime::{self, Listing};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -20,7 +20,7 @@ pub struct Weight {
 }
 
 impl Weight {
-    pub(super) fn new<T>(part: &LookResult<Listed<T>>, runtime: Option<&str>) -> Self {
+    pub(super) fn new<T>(part: &LookResult<Listing<T>>, runtime: Option<&str>) -> Self {
         let (bytes, reported) = match part {
             Ok(listed) => (Some(listed.response_bytes), listed.limit_bytes),
             // The error of a too large list tells its weight.
@@ -77,8 +77,8 @@ impl Weights {
     /// Says whether a list that the kubelet needs is over its limit; `None`: unknown.
     pub(super) fn over_limit(
         runtime: &LookResult<runtime::Version>,
-        containers: &LookResult<Listed<Container>>,
-        sandboxes: &LookResult<Listed<PodSandbox>>,
+        containers: &LookResult<Listing<Container>>,
+        sandboxes: &LookResult<Listing<PodSandbox>>,
     ) -> Option<bool> {
         let runtime = runtime
             .as_ref()
@@ -96,9 +96,9 @@ impl Weights {
     /// Weighs lists, also those that failed for their size.
     pub fn of(
         runtime: &LookResult<runtime::Version>,
-        containers: &LookResult<Listed<Container>>,
-        sandboxes: &LookResult<Listed<PodSandbox>>,
-        images: &LookResult<Listed<Image>>,
+        containers: &LookResult<Listing<Container>>,
+        sandboxes: &LookResult<Listing<PodSandbox>>,
+        images: &LookResult<Listing<Image>>,
     ) -> Self {
         let runtime = runtime.as_ref().ok();
         let runtime = runtime.map(|version| version.runtime.as_str());
@@ -114,7 +114,7 @@ impl Weights {
 mod tests {
     use super::*;
 
-    fn failed(bytes: u64, limit: u64) -> LookResult<Listed<()>> {
+    fn failed(bytes: u64, limit: u64) -> LookResult<Listing<()>> {
         Err(runtime::Error::TooLarge {
             method: "ListContainers",
             bytes,

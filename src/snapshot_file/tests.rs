@@ -12,7 +12,7 @@ fn text_of(file: &SnapshotFile) -> String {
 
 fn empty() -> SnapshotFile {
     SnapshotFile {
-        about: About::default(),
+        about: SnapshotOrigin::default(),
         policy: Policy::default(),
         snapshot: Snapshot::empty("2026-01-02T12:00:00Z".parse().unwrap()),
     }
@@ -89,7 +89,12 @@ fn an_impossible_value_is_refused_with_its_fields_name() {
 
 #[test]
 fn bytes_that_are_no_file_are_refused() {
-    let whole = encode(&About::default(), &Policy::default(), &empty().snapshot).unwrap();
+    let whole = encode(
+        &SnapshotOrigin::default(),
+        &Policy::default(),
+        &empty().snapshot,
+    )
+    .unwrap();
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 1;
     let two = [&whole[..], &whole[..]].concat();

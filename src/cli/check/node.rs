@@ -8,7 +8,7 @@ use crate::app;
 use crate::config::Config;
 use crate::health::{HealthFacts, RuntimeHealth};
 use crate::model::{ContainerState, PodSandboxState};
-use crate::runtime::{Error, Listed};
+use crate::runtime::{Error, Listing};
 use crate::snapshot::{LookResult, Weights, measure_filesystems};
 
 /// Returns what the runtime says within the time.
@@ -68,7 +68,7 @@ async fn within<T>(
     timeout_at(by, call).await.map_err(late)?
 }
 
-fn count<T>(list: &LookResult<Listed<T>>, is_dead: impl Fn(&T) -> bool) -> Option<u64> {
+fn count<T>(list: &LookResult<Listing<T>>, is_dead: impl Fn(&T) -> bool) -> Option<u64> {
     let rows = &list.as_ref().ok()?.rows;
     u64::try_from(rows.iter().filter(|row| is_dead(row)).count()).ok()
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::page::{MetricsPage, Sample, SampleValue, bytes, plain, sample, seconds};
 use crate::model::Coverage;
-use crate::runtime::{ListMode, Listed};
+use crate::runtime::{ListMode, Listing};
 use crate::snapshot::{Look, LookResult, Weight};
 
 /// The figures of one list.
@@ -27,7 +27,7 @@ struct ListReading {
 }
 
 impl ListFigures {
-    fn new<T>(name: &'static str, weight: Weight, part: &LookResult<Listed<T>>) -> Self {
+    fn new<T>(name: &'static str, weight: Weight, part: &LookResult<Listing<T>>) -> Self {
         let read = part.as_ref().ok().map(|listed| ListReading {
             mode: listed.mode,
             took: listed.duration,

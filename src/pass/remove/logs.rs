@@ -15,7 +15,7 @@ use crate::model::{
     Container, ContainerId, ContainerState, FailureClass, PodRef, RemovalOutcome, RemovedContainer,
     Rows, link_name,
 };
-use crate::runtime::{self, Listed};
+use crate::runtime::{self, Listing};
 use crate::system::blocking::BlockingPool;
 
 /// How old a shared list of containers may be.
@@ -182,7 +182,7 @@ impl LogRemover {
 }
 
 /// Says whether a list names the containers of every pod.
-fn tells(list: &Listed<Container>) -> bool {
+fn tells(list: &Listing<Container>) -> bool {
     let has_id = |row: &Container| !row.id.is_stand_in();
     list.malformed == 0 && !list.rows.is_empty() && list.rows.iter().all(has_id)
 }

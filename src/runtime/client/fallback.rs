@@ -32,7 +32,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::{Client, lists};
 use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
 use crate::runtime::codec::ListChunk;
-use crate::runtime::{Error, ListMode, Listed};
+use crate::runtime::{Error, ListMode, Listing};
 use fallback_list::{FallbackList, ListFilter, ListedRecord};
 use found::FoundRows;
 use row_cache::RowCache;
@@ -200,16 +200,16 @@ impl Clock {
 }
 
 /// Reads the containers.
-pub(super) async fn containers(client: &Client) -> Result<Listed<Container>, Error> {
+pub(super) async fn containers(client: &Client) -> Result<Listing<Container>, Error> {
     read::<cri::ContainerRow>(client).await
 }
 
 /// Reads the pod sandboxes.
-pub(super) async fn sandboxes(client: &Client) -> Result<Listed<PodSandbox>, Error> {
+pub(super) async fn sandboxes(client: &Client) -> Result<Listing<PodSandbox>, Error> {
     read::<cri::PodSandboxRow>(client).await
 }
 
-async fn read<K: FallbackList>(client: &Client) -> Result<Listed<K::Model>, Error> {
+async fn read<K: FallbackList>(client: &Client) -> Result<Listing<K::Model>, Error> {
     let clock = Clock::new(client.timeout());
     let mut listed = descend::<K>(client, clock).await?;
     let is_empty = listed.rows.is_empty() && listed.malformed == 0;
@@ -223,7 +223,7 @@ async fn read<K: FallbackList>(client: &Client) -> Result<Listed<K::Model>, Erro
 async fn descend<K: FallbackList>(
     client: &Client,
     clock: Clock,
-) -> Result<Listed<K::Model>, Error> {
+) -> Result<Listing<K::Model>, Error> {
     let link = client.runtime();
     link.begin::<K>();
     let state = K::list_state(&client.shared.list_states);
@@ -273,7 +273,7 @@ async fn descend<K: FallbackList>(
     let response_bytes = memory.weigh(&found, coverage);
     state.end(K::NAME, memory);
     let (rows, malformed, mounted) = found.into_parts();
-    Ok(Listed {
+    Ok(Listing {
         rows: rows.into(),
         malformed,
         mounted,
@@ -293,7 +293,7 @@ fn whole<K: FallbackList>(
     memory: FallbackMemory,
     (mode, page): (ListMode, ListChunk<K::Model>),
     clock: Clock,
-) -> Listed<K::Model> {
+) -> Listing<K::Model> {
     let limit_bytes = memory.refused_size.map(|refused_size| refused_size.limit);
     let state = K::list_state(&client.shared.list_states);
     state.end(K::NAME, memory);

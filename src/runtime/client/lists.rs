@@ -21,7 +21,7 @@ use super::streams::{LISTS_WITHOUT, ListStream, ListStreams};
 use crate::model::{Container, Coverage, PodSandbox};
 use crate::runtime::codec::{ListChunk, RowReader};
 use crate::runtime::convert::{Interner, WireRow};
-use crate::runtime::{Defect, Error, ListMode, Listed};
+use crate::runtime::{Defect, Error, ListMode, Listing};
 
 /// An RPC's name, and its path on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -76,14 +76,14 @@ pub(super) const IMAGES: ListRpc = ListRpc {
 
 impl Client {
     /// Lists every container without the fallbacks: costs one call, and fails for a list over its limit.
-    pub async fn containers_at_once(&self) -> Result<Listed<Container>, Error> {
+    pub async fn containers_at_once(&self) -> Result<Listing<Container>, Error> {
         self.runtime().begin::<cri::ContainerRow>();
         let read = self.at_once::<cri::ContainerRow>(self.runtime(), &CONTAINERS);
         read.await
     }
 
     /// Lists every pod sandbox in the same way.
-    pub async fn sandboxes_at_once(&self) -> Result<Listed<PodSandbox>, Error> {
+    pub async fn sandboxes_at_once(&self) -> Result<Listing<PodSandbox>, Error> {
         self.runtime().begin::<cri::PodSandboxRow>();
         let read = self.at_once::<cri::PodSandboxRow>(self.runtime(), &SANDBOXES);
         read.await
@@ -93,7 +93,7 @@ impl Client {
         &self,
         connection: &RuntimeConnection,
         rpc: &ListRpc,
-    ) -> Result<Listed<R::Model>, Error> {
+    ) -> Result<Listing<R::Model>, Error> {
         let started = Instant::now();
         let (mode, page) = connection.list::<R>(rpc, self.timeout()).await?;
         Ok(whole(mode, page, None, started))
@@ -106,10 +106,10 @@ pub(super) fn whole<M>(
     mut page: ListChunk<M>,
     limit_bytes: Option<u64>,
     started: Instant,
-) -> Listed<M> {
+) -> Listing<M> {
     // The rows stay until the next look.
     page.rows.shrink_to_fit();
-    Listed {
+    Listing {
         rows: page.rows.into(),
         malformed: page.malformed,
         mounted: BTreeMap::new(),

@@ -135,8 +135,8 @@ fn container_in_state_unknown(pod: char) -> Container {
     }
 }
 
-fn listed<T>(rows: Vec<T>, coverage: Coverage) -> runtime::Listed<T> {
-    runtime::Listed {
+fn listed<T>(rows: Vec<T>, coverage: Coverage) -> runtime::Listing<T> {
+    runtime::Listing {
         rows: Rows::from(rows),
         malformed: 0,
         mounted: BTreeMap::new(),

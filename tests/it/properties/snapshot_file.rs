@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crisweep::gc;
 use crisweep::gc::check::check;
 use crisweep::model::Target;
-use crisweep::snapshot_file::{About, decode, encode};
+use crisweep::snapshot_file::{SnapshotOrigin, decode, encode};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -29,7 +29,7 @@ proptest! {
     #[test]
     fn a_plan_on_a_file_is_the_plan_on_the_node(node in log_nodes(), targets in select(target_sets())) {
         let Node { snapshot, policy } = &node;
-        let file = decode(&*encode(&About::default(), policy, snapshot).unwrap()).unwrap();
+        let file = decode(&*encode(&SnapshotOrigin::default(), policy, snapshot).unwrap()).unwrap();
         prop_assert_eq!(&file.snapshot, snapshot);
         prop_assert_eq!(&file.policy, policy);
         let plan = gc::plan(snapshot, policy, &targets);

@@ -15,7 +15,7 @@ use crate::model::{
     PassState, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods,
     PodsUnknown, PollResult, RemoveReason, Target, TargetReport,
 };
-use crate::runtime::{self, ListMode, Listed};
+use crate::runtime::{self, ListMode, Listing};
 use crate::snapshot::{Filesystems, Look, Timings};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -107,9 +107,9 @@ pub(super) fn filesystem(mountpoint: &str, inodes: u64) -> Filesystem {
     }
 }
 
-pub(super) fn listed<T>(rows: Vec<T>, mode: ListMode) -> Listed<T> {
+pub(super) fn listed<T>(rows: Vec<T>, mode: ListMode) -> Listing<T> {
     let response_bytes = 1000 * rows.len() as u64;
-    Listed {
+    Listing {
         rows: rows.into(),
         malformed: 0,
         mounted: BTreeMap::new(),

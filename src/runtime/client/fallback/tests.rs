@@ -25,18 +25,18 @@ impl Rig {
         assert!(self.weigh_sandboxes() > 40_000 && self.weigh_all() > 60_000);
     }
 
-    async fn containers(&self) -> Listed<Container> {
+    async fn containers(&self) -> Listing<Container> {
         self.client.version().await.unwrap();
         self.client.list_containers().await.unwrap()
     }
 
-    async fn sandboxes(&self) -> Listed<PodSandbox> {
+    async fn sandboxes(&self) -> Listing<PodSandbox> {
         self.client.version().await.unwrap();
         self.client.list_pod_sandboxes().await.unwrap()
     }
 
     /// Asserts that the list has every existing row, as an unfiltered list would have it.
-    async fn assert_all(&self, listed: &Listed<Container>) {
+    async fn assert_all(&self, listed: &Listing<Container>) {
         self.sim.set_send_limit(64 << 20);
         self.sim.ignore_filters(false);
         let plain = Client::new(self.client.shared.settings.clone());
@@ -74,7 +74,7 @@ impl Rig {
     }
 }
 
-fn count(listed: &Listed<Container>, state: ContainerState) -> usize {
+fn count(listed: &Listing<Container>, state: ContainerState) -> usize {
     listed.rows.iter().filter(|row| row.state == state).count()
 }
 
@@ -601,7 +601,7 @@ async fn a_runtime_that_stops_during_a_fallback_is_an_error_and_not_an_empty_lis
 async fn a_list_of_ids_that_lacks_an_existing_container_proves_nothing() {
     let mut ids = containerd::Ids::new();
     let rig = Rig::new(Options::default());
-    let found = |rows: &Listed<Container>| {
+    let found = |rows: &Listing<Container>| {
         let mut found = FoundRows::default();
         for row in &rows.rows {
             let entry = found::FoundRow::asked(row.clone(), Vec::new());
