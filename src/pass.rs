@@ -43,8 +43,8 @@ use crate::system::blocking::BlockingPool;
 use end::EarlyEnd;
 pub use end::PassEnd;
 use executor::Executor;
-use images::Room;
-use pressure::Gauge;
+use images::SpaceGoal;
+use pressure::PressureGauge;
 use remove::{Gone, Remover};
 use stops::Stops;
 use tally::Tally;
@@ -128,9 +128,9 @@ impl Runner {
         };
         self.journal.begun(&record.pass());
         let mut run = PassRun::new(self, record, &config, shutdown);
-        run.plan.clone_from(&options.plan);
+        run.saved_plan.clone_from(&options.plan);
         let end = match locked {
-            Ok(()) => run.all(dry_run).await.err(),
+            Ok(()) => run.clean_targets(dry_run).await.err(),
             Err(held) => Some(EarlyEnd::NotAlone(held.to_string())),
         };
         if let Some(EarlyEnd::NoLook(_)) = end {
@@ -158,16 +158,16 @@ struct PassRun<'a> {
     /// The policy; the rescue changes it for a while.
     policy: Policy,
     /// The saved plan that it carries out: nothing else goes.
-    plan: Option<Arc<SavedPlan>>,
+    saved_plan: Option<Arc<SavedPlan>>,
     /// The only pods that may lose something; `None`: any pod may.
-    scope: Option<BTreeSet<PodUid>>,
+    only_pods: Option<BTreeSet<PodUid>>,
     stops: Stops,
     phase: Phase,
     /// How fresh a pod list must be.
-    pods: Freshness,
+    freshness: Freshness,
     executor: Executor,
     tally: Tally<'a>,
-    room: Room,
+    space: SpaceGoal,
     /// The circuit breaker ended a target, and no batch of a target has begun since.
     given_up: bool,
     /// How many more removals may start.
@@ -192,7 +192,7 @@ impl<'a> PassRun<'a> {
         config: &'a Config,
         shutdown: &'a CancellationToken,
     ) -> Self {
-        let pressure = Gauge::new(
+        let pressure = PressureGauge::new(
             config.runtime.host_root.join("proc/pressure/io"),
             config.gc.io_pressure_pause_percent,
             runner.disk.pressure.clone(),
@@ -210,14 +210,14 @@ impl<'a> PassRun<'a> {
             record,
             config,
             policy: config.policy.clone(),
-            plan: None,
-            scope: None,
+            saved_plan: None,
+            only_pods: None,
             phase: Phase::Cleaning,
             stops,
-            pods: Freshness::pass_begins(),
+            freshness: Freshness::pass_begins(),
             executor,
             tally: Tally::new(runner, record, config.quarantine),
-            room: Room::default(),
+            space: SpaceGoal::default(),
             given_up: false,
             removals_left: config.gc.max_removals.unwrap_or(u64::MAX),
             losses: 0,
@@ -229,12 +229,12 @@ impl<'a> PassRun<'a> {
         }
     }
 
-    async fn all(&mut self, dry_run: bool) -> Result<(), EarlyEnd> {
+    async fn clean_targets(&mut self, dry_run: bool) -> Result<(), EarlyEnd> {
         let targets = self.record.pass().target_set();
         // Triggers that arrive from now on need another look.
         let mut joined = targets.first().map_or(0, |first| self.begin(*first));
         let mut look = self.first_look(&targets).await?;
-        if let Some(plan) = &self.plan
+        if let Some(plan) = &self.saved_plan
             && plan.has_expired(look.taken_at)
         {
             return Err(EarlyEnd::PlanExpired(plan.id.clone(), plan.expires_at));
@@ -332,7 +332,7 @@ impl<'a> PassRun<'a> {
 
     async fn look(&mut self) -> Result<Arc<Look>, EarlyEnd> {
         let look = tokio::select! {
-            look = self.runner.observer.fresh(self.pods) => look,
+            look = self.runner.observer.fresh(self.freshness) => look,
             stop = self.stops.wait() => return Err(EarlyEnd::Stopped(stop)),
         };
         let look = look.map_err(|error| EarlyEnd::NoLook(error.to_string()))?;
@@ -371,12 +371,12 @@ impl<'a> PassRun<'a> {
     ) -> Result<Plan, EarlyEnd> {
         let snapshot = self.runner.snapshot(look);
         let mut snapshot = snapshot.map_err(|error| EarlyEnd::NoLook(error.to_string()))?;
-        self.pass_over_what_stayed(&mut snapshot);
-        let mut plan = match &self.plan {
+        self.hide_failed_images(&mut snapshot);
+        let mut plan = match &self.saved_plan {
             Some(saved) => gc::plan_within(&snapshot, policy, targets, &saved.objects),
             None => gc::plan(&snapshot, policy, targets),
         };
-        if let Some(pods) = &self.scope {
+        if let Some(pods) = &self.only_pods {
             plan.narrow(pods);
         }
         let violations = gc::check::check(&plan.removals, &snapshot, policy);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::end::EarlyEnd;
-use super::executor::{Batch, Until};
-use super::queue::{Next, Queue};
+use super::executor::{Batch, ReturnWhen};
+use super::queue::{NextStep, Queue};
 use super::rescue::is_over;
 use super::{JOURNAL_PATIENCE, PassRun, Phase, progress};
 use crate::gc::{self, Expected, Plan, Removal};
@@ -185,7 +185,7 @@ impl PassRun<'_> {
                 }
             }
             match queue.next(self.batch_size()) {
-                Next::Batch(removals) => {
+                NextStep::Batch(removals) => {
                     let (size, until) = (removals.len(), self.next_batch_begins(target, &queue));
                     self.given_up = false;
                     let mut logs = Vec::new();
@@ -205,9 +205,9 @@ impl PassRun<'_> {
                     self.removals_left = self.removals_left.saturating_sub(started);
                     progress::batch(self.record, target, number, planned);
                 }
-                Next::Wait if self.executor.is_idle() => return Ok(()),
-                Next::Done if self.executor.only_slow() => return Ok(()),
-                Next::Wait | Next::Done => self.wait().await?,
+                NextStep::Wait if self.executor.is_idle() => return Ok(()),
+                NextStep::Done if self.executor.only_slow() => return Ok(()),
+                NextStep::Wait | NextStep::Done => self.wait().await?,
             }
             if target != Target::Images && queue.is_empty() {
                 self.logs_follow(look).await;
@@ -224,12 +224,12 @@ impl PassRun<'_> {
                     return Ok(());
                 }
             }
-            self.take_up_again(target, look, &mut queue).await?;
+            self.resume(target, look, &mut queue).await?;
         }
     }
 
     /// After a batch: takes back removals that a lost runtime left open, rests, and measures what images freed.
-    async fn take_up_again(
+    async fn resume(
         &mut self,
         target: Target,
         look: &mut Arc<Look>,
@@ -244,7 +244,7 @@ impl PassRun<'_> {
             self.bounds()?;
             queue.give_back(open);
             *look = self.runtime_back().await?;
-            self.room.forget_batch();
+            self.space.forget_batch();
             self.still_due(look, target, queue)?;
         }
         let pause = self.config.gc.batch_pause;
@@ -271,7 +271,7 @@ impl PassRun<'_> {
     pub(super) async fn run(
         &mut self,
         batches: Vec<(Target, Vec<Removal>)>,
-        until: Until,
+        until: ReturnWhen,
         look: &Arc<Look>,
     ) -> (u64, usize) {
         let batches = batches.into_iter();
@@ -354,12 +354,12 @@ impl PassRun<'_> {
 
     /// Returns when the next batch begins: as soon as there is room, except around a rest, at the end of the queue, and
     /// for images, whose freed space is measured.
-    fn next_batch_begins(&self, target: Target, queue: &Queue) -> Until {
+    fn next_batch_begins(&self, target: Target, queue: &Queue) -> ReturnWhen {
         let last = queue.is_empty() || !self.config.gc.batch_pause.is_zero();
         match target {
-            Target::Images => Until::NoImage,
-            Target::Containers | Target::Sandboxes | Target::Logs if last => Until::OnlySlow,
-            Target::Containers | Target::Sandboxes | Target::Logs => Until::Room,
+            Target::Images => ReturnWhen::NoImage,
+            Target::Containers | Target::Sandboxes | Target::Logs if last => ReturnWhen::OnlySlow,
+            Target::Containers | Target::Sandboxes | Target::Logs => ReturnWhen::Room,
         }
     }
 

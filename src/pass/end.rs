@@ -190,7 +190,7 @@ impl PassRun<'_> {
     /// Looks at what the pass left, unless the pass must end first.
     async fn last_look(&self) -> Option<Arc<Look>> {
         let look = tokio::select! {
-            look = self.runner.observer.fresh(self.pods) => look.map_err(|error| error.to_string()),
+            look = self.runner.observer.fresh(self.freshness) => look.map_err(|error| error.to_string()),
             () = self.stops.last_look_over() => Err("no time was left for it".to_owned()),
         };
         match &look {

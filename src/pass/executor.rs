@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::in_flight::InFlight;
 use super::limiter::{Limiter, OneByOne, SLOW};
-use super::pressure::{Gauge, PRESSURE_EVERY};
-use super::remove::{Basis, EvidenceKeeper, Remover, remove};
+use super::pressure::{PRESSURE_EVERY, PressureGauge};
+use super::remove::{EvidenceKeeper, RemovalContext, Remover, remove};
 use super::stops::Stops;
 use crate::gc::Removal;
 use crate::model::{RemovalOutcome, Target, Text};
@@ -30,7 +30,7 @@ pub(super) struct Batch {
 
 /// A finished removal.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct FinishedRemoval {
     /// The removal.
     pub(super) removal: Removal,
     /// Its outcome.
@@ -43,7 +43,7 @@ pub(super) struct Done {
 
 /// When the next batch may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Until {
+pub(super) enum ReturnWhen {
     /// When one more removal may start.
     Room,
     /// When only slow removals are in flight; they run on beside the next batch.
@@ -54,17 +54,17 @@ pub(super) enum Until {
 
 /// A removal in flight.
 #[derive(Clone, Debug)]
-struct Started {
+struct RunningRemoval {
     at: Instant,
     batch: u64,
     target: Target,
     id: Text,
-    waits: Waits,
+    waits: NonDiskWait,
 }
 
 /// Whether a removal in flight waits for something other than the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waits {
+enum NonDiskWait {
     /// Unknown: it counts against the limit.
     No,
     /// Probably: it does not count against the limit.
@@ -81,11 +81,11 @@ pub(super) struct Executor {
     remover: Arc<Remover>,
     limiter: Limiter,
     one_by_one: OneByOne,
-    pressure: Gauge,
+    pressure: PressureGauge,
     /// Separate tasks, so that removals go on while the pass looks or waits for its journal.
     running: JoinSet<TaskEnd>,
     /// Every removal in flight, by its ascending number.
-    started: BTreeMap<u64, Started>,
+    started: BTreeMap<u64, RunningRemoval>,
     next_number: u64,
     /// The highest number that has ended; older ones in flight were overtaken.
     last_ended: Option<u64>,
@@ -102,7 +102,7 @@ impl Executor {
     pub(super) fn new(
         remover: Remover,
         ceiling: usize,
-        pressure: Gauge,
+        pressure: PressureGauge,
         stops: Stops,
         in_flight: InFlight,
     ) -> Self {
@@ -133,9 +133,9 @@ impl Executor {
     pub(super) async fn run(
         &mut self,
         batches: &mut [Batch],
-        until: Until,
+        until: ReturnWhen,
         look: &Arc<Look>,
-        mut on_done: impl FnMut(Done),
+        mut on_done: impl FnMut(FinishedRemoval),
     ) {
         let mut lost = false;
         // Pressure must be known before the first removal starts.
@@ -149,9 +149,9 @@ impl Executor {
             }
             let none_waits = batches.iter().all(|batch| batch.removals.is_empty());
             let over = match until {
-                Until::Room if !lost => none_waits && self.has_room(),
-                Until::Room | Until::OnlySlow => (lost || none_waits) && self.only_slow(),
-                Until::NoImage => (lost || none_waits) && !self.has_image(),
+                ReturnWhen::Room if !lost => none_waits && self.has_room(),
+                ReturnWhen::Room | ReturnWhen::OnlySlow => (lost || none_waits) && self.only_slow(),
+                ReturnWhen::NoImage => (lost || none_waits) && !self.has_image(),
             };
             if over || self.is_stopped() {
                 return;
@@ -174,19 +174,19 @@ impl Executor {
             };
             let (number, at) = (self.next_number, Instant::now());
             self.next_number += 1;
-            let started = Started {
+            let started = RunningRemoval {
                 at,
                 batch: batch.number,
                 target: removal.subject.target,
                 id: removal.subject.id.clone(),
-                waits: Waits::No,
+                waits: NonDiskWait::No,
             };
             self.started.insert(number, started);
             self.in_flight.begin(number, &removal.subject);
-            let basis = Basis::of(look, &removal, self.remover.evidence());
+            let context = RemovalContext::of(look, &removal, self.remover.evidence());
             let remover = Arc::clone(&self.remover);
             self.running.spawn(async move {
-                let outcome = remove(&remover, &basis, &removal).await;
+                let outcome = remove(&remover, &context, &removal).await;
                 (number, removal, outcome, at.elapsed())
             });
         }
@@ -250,7 +250,7 @@ impl Executor {
     }
 
     /// Waits until a removal ends, a moment passes, or the pass must end.
-    pub(super) async fn wait(&mut self, mut on_done: impl FnMut(Done)) {
+    pub(super) async fn wait(&mut self, mut on_done: impl FnMut(FinishedRemoval)) {
         self.note_waiting();
         if let Some(done) = self.next().await {
             on_done(done);
@@ -262,7 +262,7 @@ impl Executor {
     pub(super) async fn drain(
         &mut self,
         until: Instant,
-        mut on_done: impl FnMut(Done),
+        mut on_done: impl FnMut(FinishedRemoval),
     ) -> Vec<(Target, Text)> {
         let stops = self.stops.clone();
         let ended = async {
@@ -312,7 +312,7 @@ impl Executor {
         let (mut fast, mut logs, mut slow) = (Vec::new(), 0, 0);
         for started in self.started.values() {
             match started.target {
-                _ if started.waits != Waits::No => slow += 1,
+                _ if started.waits != NonDiskWait::No => slow += 1,
                 Target::Logs => logs += 1,
                 Target::Sandboxes => fast.push(started.at.elapsed()),
                 Target::Containers | Target::Images => fast.push(Duration::ZERO),
@@ -323,26 +323,26 @@ impl Executor {
 
     /// Finds removals in flight that wait for something other than the disk.
     fn note_waiting(&mut self) {
-        let patience = self.limiter.patience();
-        let (long, certain) = (patience.clearly_longer(), patience.certainly_waits());
+        let usual = self.limiter.usual_latency();
+        let (long, certain) = (usual.clearly_longer(), usual.certainly_waits());
         for (number, started) in &mut self.started {
             let age = started.at.elapsed();
             let overtaken = self.last_ended.is_some_and(|last| *number < last);
             let network = started.target == Target::Sandboxes && overtaken;
-            if started.waits == Waits::No && (age >= SLOW || (network && age >= long)) {
-                started.waits = Waits::Likely;
+            if started.waits == NonDiskWait::No && (age >= SLOW || (network && age >= long)) {
+                started.waits = NonDiskWait::Likely;
             }
             // One that takes a second and was not overtaken may still wait for the disk.
-            if started.waits == Waits::Likely && network && age >= certain {
-                started.waits = Waits::Surely;
+            if started.waits == NonDiskWait::Likely && network && age >= certain {
+                started.waits = NonDiskWait::Surely;
                 self.limiter.waits();
             }
         }
     }
 
     /// Waits until a removal ends, another one may start, or the pass must end.
-    async fn next(&mut self) -> Option<Done> {
-        let long = self.limiter.patience().clearly_longer();
+    async fn next(&mut self) -> Option<FinishedRemoval> {
+        let long = self.limiter.usual_latency().clearly_longer();
         let ages = [long, (2 * long).min(SLOW), SLOW];
         let started = self.started.values();
         let turns_slow = started
@@ -362,7 +362,7 @@ impl Executor {
     }
 
     /// Waits until a removal ends.
-    async fn ended(&mut self) -> Option<Done> {
+    async fn ended(&mut self) -> Option<FinishedRemoval> {
         let (number, removal, outcome, latency) = match self.running.join_next().await? {
             Ok(ended) => ended,
             Err(error) => match error.try_into_panic() {
@@ -372,10 +372,10 @@ impl Executor {
                 Err(_cancelled) => return None,
             },
         };
-        let Started { batch, waits, .. } = self.started.remove(&number)?;
+        let RunningRemoval { batch, waits, .. } = self.started.remove(&number)?;
         self.in_flight.end(number);
         self.last_ended = self.last_ended.max(Some(number));
-        if latency < self.limiter.patience().clearly_longer() {
+        if latency < self.limiter.usual_latency().clearly_longer() {
             self.scouts = 0;
         }
         match removal.subject.target {
@@ -383,13 +383,13 @@ impl Executor {
             // A file is removed in a fraction of the time and says nothing about the runtime.
             Target::Logs => {}
             Target::Containers | Target::Sandboxes => {
-                if waits == Waits::No {
+                if waits == NonDiskWait::No {
                     self.limiter.ended(latency);
                     self.rest_until = Some(Instant::now() + self.limiter.rest(latency));
                 }
             }
         }
-        Some(Done {
+        Some(FinishedRemoval {
             removal,
             outcome,
             latency,

@@ -33,34 +33,34 @@ const MEASURED_AGAIN: [Duration; 4] = [
 
 /// Progress of a pass towards free space.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct SpaceGoal {
     /// The wanted bytes and the usage before; `None` if no image is removed for space.
     goal: Option<(u64, FilesystemUsage)>,
     /// The file system was above the high threshold: further rounds free down to the low one.
     is_wanted: bool,
     /// A batch gained too little: something else fills the file system.
-    is_vain: bool,
+    gained_too_little: bool,
     /// The state before the running batch.
-    before: Option<Before>,
+    before: Option<BeforeBatch>,
     /// The state before the first batch.
-    start: Option<Start>,
+    start: Option<BeforeFirstBatch>,
 }
 
 /// The file system and the images before the first batch.
-struct Start {
+struct BeforeFirstBatch {
     usage: FilesystemUsage,
     images: BTreeSet<ImageId>,
 }
 
 #[derive(Clone, Copy)]
-struct Before {
+struct BeforeBatch {
     /// Sum of the listed sizes removed before.
     freed: u64,
     /// The file system's usage, if the batch is to free space.
     usage: Option<FilesystemUsage>,
 }
 
-impl Room {
+impl SpaceGoal {
     /// Forgets the running batch; its gain is not measured.
     pub(super) fn forget_batch(&mut self) {
         self.before = None;
@@ -72,7 +72,7 @@ impl PassRun<'_> {
     /// one.
     pub(super) fn policy_of_round(&self, target: Target, round: usize) -> Policy {
         let mut policy = self.policy.clone();
-        if target == Target::Images && round > 0 && self.room.is_wanted {
+        if target == Target::Images && round > 0 && self.space.is_wanted {
             policy.images = policy.images.freeing_on();
         }
         policy
@@ -87,18 +87,18 @@ impl PassRun<'_> {
         let mut removals = plan.removals.iter();
         let makes_room = removals.any(|it| it.reason == RemoveReason::Space);
         let goal = usage.map(|usage| (wanted, usage)).filter(|_| makes_room);
-        self.room = Room {
+        self.space = SpaceGoal {
             goal: goal.filter(|_| wanted > 0),
             is_wanted: wanted > 0,
-            start: start(look),
-            ..Room::default()
+            start: before_first_batch(look),
+            ..SpaceGoal::default()
         };
     }
 
     /// Notes the usage before a batch of images.
     pub(super) fn measure_before(&mut self, look: &Look, batch: &[Removal]) {
         let makes_room = batch.iter().any(|it| it.reason == RemoveReason::Space);
-        self.room.before = Some(Before {
+        self.space.before = Some(BeforeBatch {
             freed: self.freed_images(),
             usage: usage(look).filter(|_| makes_room),
         });
@@ -110,12 +110,12 @@ impl PassRun<'_> {
         look: &mut Arc<Look>,
         queue: &mut Queue,
     ) -> Result<(), EarlyEnd> {
-        let Some(before) = self.room.before.take() else {
+        let Some(before) = self.space.before.take() else {
             return Ok(());
         };
         *look = self.look_again().await?;
         if !self.has_gained(before, look).await? {
-            self.room.is_vain = true;
+            self.space.gained_too_little = true;
             let mut due = queue.take();
             due.retain(|removal| removal.reason != RemoveReason::Space);
             queue.put(due);
@@ -125,16 +125,20 @@ impl PassRun<'_> {
 
     /// Says whether a further round may free space; reports missing space if not.
     pub(super) fn may_gain(&mut self, look: &Look, has_removed: bool) -> bool {
-        let goes_on = has_removed && !self.room.is_vain && !self.given_up;
+        let goes_on = has_removed && !self.space.gained_too_little && !self.given_up;
         let goes_on = goes_on && self.images_are_known(look);
-        if !goes_on && let Some((wanted, before)) = self.room.goal {
+        if !goes_on && let Some((wanted, before)) = self.space.goal {
             self.report_missing_room(look, wanted, before);
         }
         goes_on
     }
 
     /// Says whether the batch gained enough. Replaces a look that is older than the gain.
-    async fn has_gained(&mut self, batch: Before, look: &mut Arc<Look>) -> Result<bool, EarlyEnd> {
+    async fn has_gained(
+        &mut self,
+        batch: BeforeBatch,
+        look: &mut Arc<Look>,
+    ) -> Result<bool, EarlyEnd> {
         let listed = self.freed_images().saturating_sub(batch.freed);
         let (Some(before), Some(after)) = (batch.usage, usage(look)) else {
             return Ok(true);
@@ -209,10 +213,10 @@ impl PassRun<'_> {
     /// Reports, after the pass, that the images' file system gained nothing although images were removed.
     pub(super) async fn prove_images(&mut self, look: &Look, may_wait: bool) {
         let listed = self.freed_images();
-        let (Some(start), Some(mut after)) = (self.room.start.take(), usage(look)) else {
+        let (Some(start), Some(mut after)) = (self.space.start.take(), usage(look)) else {
             return;
         };
-        let is_reported = self.room.is_vain;
+        let is_reported = self.space.gained_too_little;
         if is_reported || pulled_since(&start.images, look) {
             return;
         }
@@ -261,12 +265,12 @@ impl PassRun<'_> {
     /// Hides the images that this pass failed to remove from the next plan, so that a further round goes on
     /// with others, as the kubelet does after a failure. Hides all records of an id, because the cause applies
     /// to all.
-    pub(super) fn pass_over_what_stayed(&self, snapshot: &mut Snapshot) {
+    pub(super) fn hide_failed_images(&self, snapshot: &mut Snapshot) {
         if self.tally.stayed.is_empty() {
             return;
         }
         if let Images::Known(store) = &mut snapshot.images {
-            pass_over(&mut store.rows, &self.tally.stayed);
+            hide(&mut store.rows, &self.tally.stayed);
         }
     }
 
@@ -282,10 +286,10 @@ fn usage(look: &Look) -> Option<FilesystemUsage> {
     look.store.filesystem()
 }
 
-fn start(look: &Look) -> Option<Start> {
+fn before_first_batch(look: &Look) -> Option<BeforeFirstBatch> {
     let store = look.store.known()?;
     let images = store.rows.iter().map(|image| image.id.clone()).collect();
-    Some(Start {
+    Some(BeforeFirstBatch {
         usage: store.filesystem?,
         images,
     })
@@ -309,7 +313,7 @@ fn gained(before: FilesystemUsage, after: FilesystemUsage) -> u64 {
     after.available_bytes.saturating_sub(before.available_bytes)
 }
 
-fn pass_over(rows: &mut Rows<Image>, stayed: &BTreeSet<String>) {
+fn hide(rows: &mut Rows<Image>, stayed: &BTreeSet<String>) {
     let of_stayed = rows.iter().filter(|image| stayed.contains(&*image.key()));
     let ids: BTreeSet<ImageId> = of_stayed.map(|image| image.id.clone()).collect();
     rows.retain(|image| !ids.contains(&image.id));
@@ -348,7 +352,7 @@ mod tests {
             handler: handler.to_owned(),
         };
         let mut rows = vec![image("a", ""), image("a", "kata"), image("b", "")].into();
-        pass_over(&mut rows, &["a,kata".to_owned(), "c".to_owned()].into());
+        hide(&mut rows, &["a,kata".to_owned(), "c".to_owned()].into());
         assert_eq!(*rows, [image("b", "")]);
     }
 }

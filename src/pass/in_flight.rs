@@ -10,11 +10,11 @@ use crate::model::{Target, Text};
 
 /// The removals in flight, oldest first. Cloning shares.
 #[derive(Clone, Debug, Default)]
-pub struct InFlight(Arc<Mutex<BTreeMap<u64, Removing>>>);
+pub struct InFlight(Arc<Mutex<BTreeMap<u64, RemovalInFlight>>>);
 
 /// What is being removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Removing {
+pub struct RemovalInFlight {
     /// Its kind.
     pub target: Target,
     /// Its id; a log's path.
@@ -33,7 +33,7 @@ impl InFlight {
             (Target::Sandboxes, false) => format!("{pod}#{}", subject.attempt),
             (_, _) => subject.name.to_string(),
         };
-        let removing = Removing {
+        let removing = RemovalInFlight {
             target: subject.target,
             id: subject.id.clone(),
             name,
@@ -47,7 +47,7 @@ impl InFlight {
     }
 
     /// Returns them.
-    pub fn list(&self) -> Vec<Removing> {
+    pub fn list(&self) -> Vec<RemovalInFlight> {
         self.0.lock().values().cloned().collect()
     }
 }

@@ -7,15 +7,15 @@
 //! when removals take longer than the others in flight explain, when a list of the runtime takes long, and each
 //! second in which the disk is under pressure and removals suffer from it.
 //!
-//! A removal that waits for the network costs the disk nothing and does not count: [`Patience`] finds those.
+//! A removal that waits for the network costs the disk nothing and does not count: [`UsualLatency`] finds those.
 
 mod one_by_one;
-mod patience;
+mod usual_latency;
 
 use std::time::Duration;
 
 pub use one_by_one::OneByOne;
-pub use patience::{Patience, SLOW};
+pub use usual_latency::{SLOW, UsualLatency};
 
 use crate::model::Target;
 
@@ -81,7 +81,7 @@ pub struct Limiter {
     is_under_pressure: bool,
     /// A removal has ended since pressure was last read.
     has_ended: bool,
-    patience: Patience,
+    usual_latency: UsualLatency,
 }
 
 /// The limit before a trial, and removals per second under it.
@@ -114,7 +114,7 @@ impl Limiter {
             best_list: None,
             is_under_pressure: false,
             has_ended: false,
-            patience: Patience::default(),
+            usual_latency: UsualLatency::default(),
         }
     }
 
@@ -124,8 +124,8 @@ impl Limiter {
     }
 
     /// Returns what is known of how long removals take.
-    pub fn patience(&self) -> &Patience {
-        &self.patience
+    pub fn usual_latency(&self) -> &UsualLatency {
+        &self.usual_latency
     }
 
     /// Says whether the disk was under pressure when that was last read.
@@ -161,7 +161,7 @@ impl Limiter {
         match target {
             // Only sandboxes have a network to wait for.
             Target::Sandboxes if self.ceiling > 1 && !self.holds_back() => {
-                self.patience.places(self.limit)
+                self.usual_latency.places(self.limit)
             }
             Target::Sandboxes | Target::Containers | Target::Logs | Target::Images => self.limit,
         }
@@ -170,7 +170,7 @@ impl Limiter {
     /// Says whether one more may start although the limit is reached, because all that count have been
     /// in flight for at least `youngest`: if the new one ends before them, they wait for the network.
     pub fn may_scout(&self, youngest: Duration, slow: usize) -> bool {
-        !self.holds_back() && slow < SLOW_MAX && youngest >= self.patience.clearly_longer()
+        !self.holds_back() && slow < SLOW_MAX && youngest >= self.usual_latency.clearly_longer()
     }
 
     /// Says whether one of this age that still counts may run on beside a later batch.
@@ -180,20 +180,20 @@ impl Limiter {
 
     /// Notes that a removal in flight was found to wait for its network.
     pub fn waits(&mut self) {
-        self.patience.waits();
+        self.usual_latency.waits();
     }
 
     /// Says whether removals are slowed down for the sake of a disk under pressure. Those known to be quick
     /// are not: the kernel counts their own short waits as pressure too.
     fn holds_back(&self) -> bool {
-        self.is_under_pressure && !self.patience.is_quick()
+        self.is_under_pressure && !self.usual_latency.is_quick()
     }
 
     /// Notes whether the disk is under pressure.
     pub fn pressure(&mut self, is_high: bool) {
         if !std::mem::take(&mut self.has_ended) {
             // A disk may stall: earlier latencies say nothing about it.
-            self.patience.forget_usual();
+            self.usual_latency.forget_usual();
         }
         self.is_under_pressure = is_high;
         if self.holds_back() {
@@ -227,7 +227,7 @@ impl Limiter {
             return;
         }
         self.has_ended = true;
-        self.patience.ended(latency);
+        self.usual_latency.ended(latency);
         if self.carried_over > 0 {
             self.carried_over -= 1;
             return;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::end::EarlyEnd;
-use super::executor::Until;
+use super::executor::ReturnWhen;
 use super::{PassRun, progress};
 use crate::gc::{self, Expected, Plan, Removal};
 use crate::model::{Container, PodUid, RemovedContainer, Rows, Target, log_dir_name};
@@ -31,7 +31,7 @@ impl PassRun<'_> {
         let logs = self.due_logs(look);
         if !logs.is_empty() {
             let batches = vec![(Target::Logs, logs)];
-            self.run(batches, Until::OnlySlow, look).await;
+            self.run(batches, ReturnWhen::OnlySlow, look).await;
         }
     }
 

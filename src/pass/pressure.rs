@@ -14,7 +14,7 @@ const PRESSURE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Reads the share of time in which any task waited for the disk (`/proc/pressure/io`, "some").
 #[derive(Debug)]
-pub(super) struct Gauge {
+pub(super) struct PressureGauge {
     path: PathBuf,
     threshold_percent: Option<f64>,
     pool: BlockingPool,
@@ -22,7 +22,7 @@ pub(super) struct Gauge {
     last: Option<(Instant, Option<Duration>)>,
 }
 
-impl Gauge {
+impl PressureGauge {
     pub(super) fn new(path: PathBuf, threshold_percent: Option<f64>, pool: BlockingPool) -> Self {
         Self {
             path,
@@ -93,7 +93,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn measures_since_the_last_reading_and_at_first_over_ten_seconds() {
-        let mut gauge = Gauge::new(PathBuf::new(), Some(20.0), BlockingPool::new(1));
+        let mut gauge = PressureGauge::new(PathBuf::new(), Some(20.0), BlockingPool::new(1));
         let mut share = |avg10: f64, total_ms: u64| {
             let total = total_ms * 1000;
             let line = format!("some avg10={avg10:.2} avg60=0 avg300=0 total={total}\n");
@@ -114,15 +114,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("io");
         std::fs::write(&path, "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n").unwrap();
-        let mut gauge = Gauge::new(path.clone(), Some(20.0), BlockingPool::new(1));
+        let mut gauge = PressureGauge::new(path.clone(), Some(20.0), BlockingPool::new(1));
         assert_eq!(gauge.read().await, Some(false));
         assert_eq!(gauge.read().await, None, "too soon");
         assert_eq!(
-            Gauge::new(path, None, BlockingPool::new(1)).read().await,
+            PressureGauge::new(path, None, BlockingPool::new(1))
+                .read()
+                .await,
             None,
             "off"
         );
-        let missing = Gauge::new(dir.path().join("none"), Some(20.0), BlockingPool::new(1))
+        let missing = PressureGauge::new(dir.path().join("none"), Some(20.0), BlockingPool::new(1))
             .read()
             .await;
         assert_eq!(missing, None, "no file");

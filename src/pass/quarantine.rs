@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Runner;
-use super::queue::{HeldCrowd, KnownFailure};
+use super::queue::{HeldBack, KnownFailure};
 use super::record::PassRecord;
 use super::tally::now;
 use crate::config::BackOff;
@@ -214,7 +214,7 @@ impl Runner {
     }
 
     /// Postpones the sandboxes of a class until the next attempt of its probe.
-    pub(super) fn hold(&self, record: &PassRecord, target: Target, held: &HeldCrowd) {
+    pub(super) fn hold(&self, record: &PassRecord, target: Target, held: &HeldBack) {
         let ids = held.removals.iter();
         let ids: Vec<PodSandboxId> = ids
             .filter_map(|removal| PodSandboxId::new(removal.subject.id.as_str()))

@@ -10,7 +10,7 @@ use crate::gc::Removal;
 use crate::model::{FailureClass, RemovalOutcome};
 
 /// This many failures in a row after a successful probe mean that the common cause is back.
-const CROWD_FAILURES_MAX: usize = 5;
+const GROUP_FAILURES_MAX: usize = 5;
 
 /// The failures of a sandbox before this pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) struct KnownFailure {
 
 /// The next step.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// Try these.
     Batch(Vec<Removal>),
     /// Wait until one in flight ends.
@@ -32,7 +32,7 @@ pub(super) enum Next {
 
 /// Sandboxes that stay for now because the probe of their class failed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct HeldCrowd {
+pub(super) struct HeldBack {
     pub(super) class: FailureClass,
     /// The probe.
     pub(super) tried: String,
@@ -43,19 +43,19 @@ pub(super) struct HeldCrowd {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     fresh: VecDeque<Removal>,
-    crowds: BTreeMap<FailureClass, Crowd>,
+    groups: BTreeMap<FailureClass, FailureGroup>,
     known: BTreeMap<String, KnownFailure>,
 }
 
 #[derive(Debug, Default)]
-struct Crowd {
+struct FailureGroup {
     waiting: VecDeque<Removal>,
-    probe: Probe,
+    probe: ClassProbe,
     failures_in_a_row: usize,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Probe {
+enum ClassProbe {
     /// The class needs a probe.
     #[default]
     Wanted,
@@ -78,15 +78,15 @@ impl Queue {
 
     /// Says whether the queue is empty.
     pub(super) fn is_empty(&self) -> bool {
-        self.fresh.is_empty() && self.crowds.values().all(|crowd| crowd.waiting.is_empty())
+        self.fresh.is_empty() && self.groups.values().all(|group| group.waiting.is_empty())
     }
 
     /// Takes out all waiting removals, to compare them with a new look.
     pub(super) fn take(&mut self) -> Vec<Removal> {
         // Moved, not copied: on a large node each copy is megabytes.
         let mut all: Vec<Removal> = std::mem::take(&mut self.fresh).into();
-        let crowds = self.crowds.values_mut();
-        all.extend(crowds.flat_map(|crowd| crowd.waiting.drain(..)));
+        let groups = self.groups.values_mut();
+        all.extend(groups.flat_map(|group| group.waiting.drain(..)));
         all
     }
 
@@ -96,8 +96,8 @@ impl Queue {
         let has_failed = |removal: &mut Removal| known.contains_key(removal.subject.id.as_str());
         for removal in removals.extract_if(.., has_failed) {
             if let Some(known) = known.get(removal.subject.id.as_str()) {
-                let crowd = self.crowds.entry(known.class).or_default();
-                crowd.waiting.push_back(removal);
+                let group = self.groups.entry(known.class).or_default();
+                group.waiting.push_back(removal);
             }
         }
         if self.fresh.is_empty() {
@@ -113,36 +113,36 @@ impl Queue {
             match self.known.get(removal.subject.id.as_str()) {
                 None => self.fresh.push_front(removal),
                 Some(known) => {
-                    let crowd = self.crowds.entry(known.class).or_default();
-                    if crowd.probe == Probe::Tried(removal.subject.id.to_string()) {
-                        crowd.probe = Probe::Wanted;
+                    let group = self.groups.entry(known.class).or_default();
+                    if group.probe == ClassProbe::Tried(removal.subject.id.to_string()) {
+                        group.probe = ClassProbe::Wanted;
                     }
-                    crowd.waiting.push_front(removal);
+                    group.waiting.push_front(removal);
                 }
             }
         }
     }
 
     /// Returns what to try next, at most `size`.
-    pub(super) fn next(&mut self, size: usize) -> Next {
+    pub(super) fn next(&mut self, size: usize) -> NextStep {
         if !self.fresh.is_empty() {
             let size = size.min(self.fresh.len());
-            return Next::Batch(self.fresh.drain(..size).collect());
+            return NextStep::Batch(self.fresh.drain(..size).collect());
         }
         let probes: Vec<Removal> = self.probes(size);
         if !probes.is_empty() {
-            return Next::Batch(probes);
+            return NextStep::Batch(probes);
         }
-        let mut waiting = self.crowds.values_mut();
-        let ready = waiting.find(|c| c.probe == Probe::Went && !c.waiting.is_empty());
-        if let Some(crowd) = ready {
-            let size = size.min(crowd.waiting.len());
-            return Next::Batch(crowd.waiting.drain(..size).collect());
+        let mut waiting = self.groups.values_mut();
+        let ready = waiting.find(|c| c.probe == ClassProbe::Went && !c.waiting.is_empty());
+        if let Some(group) = ready {
+            let size = size.min(group.waiting.len());
+            return NextStep::Batch(group.waiting.drain(..size).collect());
         }
         if self.is_empty() {
-            Next::Done
+            NextStep::Done
         } else {
-            Next::Wait
+            NextStep::Wait
         }
     }
 
@@ -150,14 +150,14 @@ impl Queue {
     /// cause of its own does not stand for the class twice.
     fn probes(&mut self, size: usize) -> Vec<Removal> {
         let known = &self.known;
-        let crowds = self.crowds.values_mut();
-        let wanted = crowds.filter(|crowd| crowd.probe == Probe::Wanted);
-        let probes = wanted.filter_map(|crowd| {
+        let groups = self.groups.values_mut();
+        let wanted = groups.filter(|group| group.probe == ClassProbe::Wanted);
+        let probes = wanted.filter_map(|group| {
             let failures = |r: &Removal| known.get(r.subject.id.as_str()).map_or(0, |k| k.failures);
-            let least = crowd.waiting.iter().enumerate();
+            let least = group.waiting.iter().enumerate();
             let (index, _) = least.min_by_key(|(_, removal)| failures(removal))?;
-            let probe = crowd.waiting.remove(index)?;
-            crowd.probe = Probe::Tried(probe.subject.id.to_string());
+            let probe = group.waiting.remove(index)?;
+            group.probe = ClassProbe::Tried(probe.subject.id.to_string());
             Some(probe)
         });
         probes.take(size).collect()
@@ -165,22 +165,22 @@ impl Queue {
 
     /// Notes an outcome; returns the sandboxes that stay because of it. An object that stayed, or that another
     /// client removed, does not count.
-    pub(super) fn ended(&mut self, id: &str, outcome: &RemovalOutcome) -> Option<HeldCrowd> {
+    pub(super) fn ended(&mut self, id: &str, outcome: &RemovalOutcome) -> Option<HeldBack> {
         let class = self.known.get(id)?.class;
-        let crowd = self.crowds.get_mut(&class)?;
-        let is_probe = crowd.probe == Probe::Tried(id.to_owned());
+        let group = self.groups.get_mut(&class)?;
+        let is_probe = group.probe == ClassProbe::Tried(id.to_owned());
         match (outcome, is_probe) {
-            (RemovalOutcome::Removed { .. }, true) => crowd.probe = Probe::Went,
-            (RemovalOutcome::Removed { .. }, false) => crowd.failures_in_a_row = 0,
-            (RemovalOutcome::Failed { .. }, true) => return crowd.hold(class, id),
+            (RemovalOutcome::Removed { .. }, true) => group.probe = ClassProbe::Went,
+            (RemovalOutcome::Removed { .. }, false) => group.failures_in_a_row = 0,
+            (RemovalOutcome::Failed { .. }, true) => return group.hold(class, id),
             (RemovalOutcome::Failed { .. }, false) => {
-                crowd.failures_in_a_row += 1;
-                if crowd.failures_in_a_row >= CROWD_FAILURES_MAX {
-                    return crowd.hold(class, id);
+                group.failures_in_a_row += 1;
+                if group.failures_in_a_row >= GROUP_FAILURES_MAX {
+                    return group.hold(class, id);
                 }
             }
             (RemovalOutcome::AlreadyGone | RemovalOutcome::Skipped { .. }, true) => {
-                crowd.probe = Probe::Wanted;
+                group.probe = ClassProbe::Wanted;
             }
             (RemovalOutcome::AlreadyGone | RemovalOutcome::Skipped { .. }, false)
             // These are put back.
@@ -190,10 +190,10 @@ impl Queue {
     }
 }
 
-impl Crowd {
-    fn hold(&mut self, class: FailureClass, tried: &str) -> Option<HeldCrowd> {
+impl FailureGroup {
+    fn hold(&mut self, class: FailureClass, tried: &str) -> Option<HeldBack> {
         let removals: Vec<Removal> = self.waiting.drain(..).collect();
-        (!removals.is_empty()).then(|| HeldCrowd {
+        (!removals.is_empty()).then(|| HeldBack {
             class,
             tried: tried.to_owned(),
             removals,

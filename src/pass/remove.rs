@@ -25,7 +25,7 @@ use logs::LogRemover;
 use superseded::NewerRecords;
 
 pub(super) use evidence::EvidenceKeeper;
-use evidence::{IsKept, PodMeta};
+use evidence::{EvidenceStored, PodMeta};
 pub(super) use gone::Gone;
 
 /// Grace for stopping a container in state unknown: the kubelet's minimum.
@@ -116,7 +116,7 @@ impl Remover {
 /// What a removal is about, with what it needs of the look that its plan rests on. A hung removal must not keep a look
 /// of megabytes in memory.
 #[derive(Clone, Debug)]
-pub(super) enum Basis {
+pub(super) enum RemovalContext {
     /// A container, and what its evidence says of its pod.
     Container(ContainerId, PodMeta),
     /// A sandbox, and which call frees its network.
@@ -138,10 +138,10 @@ pub(super) enum FreesNetwork {
     Stop,
 }
 
-impl Basis {
+impl RemovalContext {
     pub(super) fn of(look: &Arc<Look>, removal: &Removal, evidence: &EvidenceKeeper) -> Self {
         let id = removal.subject.id.as_str();
-        let basis = match removal.subject.target {
+        let context = match removal.subject.target {
             Target::Containers => {
                 ContainerId::new(id).map(|id| Self::Container(id, evidence.origin(look, removal)))
             }
@@ -151,7 +151,7 @@ impl Basis {
             Target::Logs => Some(Self::Log),
             Target::Images => Some(Self::Image(Arc::clone(look))),
         };
-        basis.unwrap_or(Self::NoId)
+        context.unwrap_or(Self::NoId)
     }
 }
 
@@ -164,24 +164,28 @@ fn frees_network(look: &Look) -> FreesNetwork {
 }
 
 /// Asks once more, and removes the object if it is still as planned.
-pub(super) async fn remove(remover: &Remover, basis: &Basis, removal: &Removal) -> RemovalOutcome {
-    match try_remove(remover, basis, removal).await {
+pub(super) async fn remove(
+    remover: &Remover,
+    context: &RemovalContext,
+    removal: &Removal,
+) -> RemovalOutcome {
+    match try_remove(remover, context, removal).await {
         Ok(outcome) | Err(outcome) => outcome,
     }
 }
 
 async fn try_remove(
     remover: &Remover,
-    basis: &Basis,
+    context: &RemovalContext,
     removal: &Removal,
 ) -> RemovalStep<RemovalOutcome> {
     not_needed(remover, removal, &remover.newer).await?;
-    match basis {
-        Basis::Container(id, origin) => container(remover, removal, id, origin).await,
-        Basis::Sandbox(id, frees) => sandbox(remover, removal, id, *frees).await,
-        Basis::Log => remover.logs.remove(&remover.client, removal).await,
-        Basis::Image(look) => image::image(remover, look, removal).await,
-        Basis::NoId => stays("it has no id"),
+    match context {
+        RemovalContext::Container(id, origin) => container(remover, removal, id, origin).await,
+        RemovalContext::Sandbox(id, frees) => sandbox(remover, removal, id, *frees).await,
+        RemovalContext::Log => remover.logs.remove(&remover.client, removal).await,
+        RemovalContext::Image(look) => image::image(remover, look, removal).await,
+        RemovalContext::NoId => stays("it has no id"),
     }
 }
 
@@ -214,7 +218,7 @@ async fn container(
             Some(stopped) => status = stopped,
         }
     }
-    let mut evidence = IsKept::No;
+    let mut evidence = EvidenceStored::No;
     if remover.evidence.is_on() {
         evidence = match remover.evidence.keep(removal, &status, origin).await {
             Ok(is_kept) => is_kept,

@@ -61,7 +61,7 @@ impl PassRun<'_> {
     ) -> Result<(), EarlyEnd> {
         self.clean_lists(lists, look).await?;
         if is_over(look) {
-            self.risk(lists, look).await?;
+            self.remove_despite_risk(lists, look).await?;
         }
         Ok(())
     }
@@ -93,7 +93,7 @@ impl PassRun<'_> {
 
     /// Removes pods that the API server reports as finished, oldest exit first, until the lists fit. A kubelet
     /// that has not synced their end runs them again, but a kubelet that stays blind loses the node.
-    async fn risk(
+    async fn remove_despite_risk(
         &mut self,
         lists: &BTreeSet<Target>,
         look: &mut Arc<Look>,
@@ -114,9 +114,9 @@ impl PassRun<'_> {
                 break;
             }
             risked.extend(pods.iter().cloned());
-            self.scope = Some(pods);
+            self.only_pods = Some(pods);
             result = self.clean_lists(lists, look).await;
-            self.scope = None;
+            self.only_pods = None;
             if result.is_err() {
                 break;
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::executor::Done;
+use super::executor::FinishedRemoval;
 use super::{PassRun, Runner};
 use crate::config::BackOff;
 use crate::gc::Removal;
@@ -61,7 +61,7 @@ impl<'a> Tally<'a> {
     }
 
     /// Notes one outcome.
-    pub(super) fn note(&mut self, mut done: Done) {
+    pub(super) fn note(&mut self, mut done: FinishedRemoval) {
         let (runner, record) = (self.runner, self.record);
         let (target, id) = (done.removal.subject.target, done.removal.subject.id.clone());
         log(record, &done);
@@ -207,7 +207,7 @@ fn to_millisecond(time: Timestamp) -> Timestamp {
     Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
 }
 
-fn log(record: &PassRecord, done: &Done) {
+fn log(record: &PassRecord, done: &FinishedRemoval) {
     let subject = &done.removal.subject;
     let (namespace, pod) = subject
         .pod

@@ -22,7 +22,7 @@ use crate::config::{Brakes, Config, Mode};
 use crate::fleet::Fleet;
 use crate::gc::PassOptions;
 use crate::model::{Cause, Outcome, Pass, escape};
-use crate::pass::in_flight::Removing;
+use crate::pass::in_flight::RemovalInFlight;
 use crate::pass::record::PassRecord;
 use crate::system::pulse::Pulses;
 use crate::trigger::{Trigger, Worker};
@@ -226,8 +226,8 @@ fn unknown(flying: &str) -> String {
 }
 
 /// Names the removals in flight.
-fn named(flying: &[Removing]) -> String {
-    let one = |it: &Removing| {
+fn named(flying: &[RemovalInFlight]) -> String {
+    let one = |it: &RemovalInFlight| {
         let kind = it.target.noun();
         let id: String = it
             .id

@@ -52,8 +52,8 @@ fn ids(removals: &[Removal]) -> String {
 #[track_caller]
 fn batch(queue: &mut Queue, size: usize) -> String {
     match queue.next(size) {
-        Next::Batch(batch) => ids(&batch),
-        other @ (Next::Wait | Next::Done) => panic!("{other:?}"),
+        NextStep::Batch(batch) => ids(&batch),
+        other @ (NextStep::Wait | NextStep::Done) => panic!("{other:?}"),
     }
 }
 
@@ -63,11 +63,11 @@ fn sandboxes_that_never_failed_come_first_and_in_order() {
     assert_eq!(batch(&mut queue, 2), "b d");
     assert_eq!(batch(&mut queue, 2), "e");
     assert_eq!(batch(&mut queue, 2), "a", "one for both");
-    assert_eq!(queue.next(2), Next::Wait);
+    assert_eq!(queue.next(2), NextStep::Wait);
     assert_eq!(queue.ended("a", &RemovalOutcome::REMOVED), None);
     assert_eq!(batch(&mut queue, 2), "c");
     assert!(queue.is_empty());
-    assert_eq!(queue.next(2), Next::Done);
+    assert_eq!(queue.next(2), NextStep::Done);
 }
 
 #[test]
@@ -83,10 +83,10 @@ fn a_failed_probe_holds_its_class_and_no_other() {
     let held = queue.ended("a", &FAILED).unwrap();
     assert_eq!((held.class, held.tried.as_str()), (NETWORK, "a"));
     assert_eq!(ids(&held.removals), "c");
-    assert_eq!(queue.next(50), Next::Wait, "b is still under way");
+    assert_eq!(queue.next(50), NextStep::Wait, "b is still under way");
     assert_eq!(queue.ended("b", &RemovalOutcome::REMOVED), None);
     assert_eq!(batch(&mut queue, 50), "d");
-    assert_eq!(queue.next(50), Next::Done);
+    assert_eq!(queue.next(50), NextStep::Done);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_probe_without_a_result_is_followed_by_another() {
     queue.ended("a", &RemovalOutcome::AlreadyGone);
     assert_eq!(batch(&mut queue, 50), "b");
     assert_eq!(queue.ended("b", &FAILED), None, "nobody waits for it");
-    assert_eq!(queue.next(50), Next::Done);
+    assert_eq!(queue.next(50), NextStep::Done);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_class_stops_when_its_removals_fail_again() {
     }
     let held = queue.ended("s10", &FAILED).unwrap();
     assert_eq!((held.removals.len(), held.tried.as_str()), (9, "s10"));
-    assert_eq!(queue.next(10), Next::Done);
+    assert_eq!(queue.next(10), NextStep::Done);
 }
 
 #[test]

@@ -32,7 +32,7 @@ const DATABASE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether a container's evidence is in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IsKept {
+pub(super) enum EvidenceStored {
     Yes,
     No,
 }
@@ -60,12 +60,12 @@ pub(in crate::pass) struct EvidenceKeeper {
     /// The database did not answer in time.
     database_hangs: AtomicBool,
     warned: AtomicBool,
-    stay: Mutex<Stay>,
+    stay: Mutex<KeptForEvidence>,
 }
 
 /// The containers that stay because their evidence is required and could not be kept.
 #[derive(Debug, Default)]
-struct Stay {
+struct KeptForEvidence {
     count: u64,
     /// Why the first one stays.
     first: String,
@@ -128,7 +128,7 @@ impl EvidenceKeeper {
         removal: &Removal,
         status: &ContainerStatus,
         origin: &PodMeta,
-    ) -> Result<IsKept, String> {
+    ) -> Result<EvidenceStored, String> {
         let (end, problem) = match self.log(status).await {
             Ok(end) => (end, None),
             Err((cause, why)) => {
@@ -147,9 +147,9 @@ impl EvidenceKeeper {
             self.failed(removal, EvidenceFailure::Database, why);
         }
         let is_kept = if stored.is_ok() {
-            IsKept::Yes
+            EvidenceStored::Yes
         } else {
-            IsKept::No
+            EvidenceStored::No
         };
         match (stored.err().or(problem), self.config.required) {
             (Some(why), true) => {
@@ -166,7 +166,7 @@ impl EvidenceKeeper {
 
     /// Says how many containers stay because evidence is required, and why the first one does.
     pub(in crate::pass) fn stay(&self) -> Option<String> {
-        let Stay { count, first } = &*self.stay.lock();
+        let KeptForEvidence { count, first } = &*self.stay.lock();
         let stays = || {
             format!(
                 "{count} stay because their evidence could not be kept (evidence.required); first {first}"

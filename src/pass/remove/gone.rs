@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::evidence::IsKept;
+use super::evidence::EvidenceStored;
 use crate::events::LastRecord;
 use crate::gc::Removal;
 use crate::model::{ContainerId, ContainerState, PodRef, PodUid, RemovedContainer, ending};
@@ -59,7 +59,7 @@ impl Gone {
         &self,
         removal: &Removal,
         status: runtime::ContainerStatus,
-        evidence: IsKept,
+        evidence: EvidenceStored,
     ) {
         let (Some(pod), subject) = (removal.subject.pod.clone(), &removal.subject) else {
             return;
@@ -86,7 +86,7 @@ impl RemovedContainers {
         pod: &Arc<PodRef>,
         removal: &Removal,
         status: &runtime::ContainerStatus,
-        evidence: IsKept,
+        evidence: EvidenceStored,
     ) {
         let known = self.last.get(&pod.uid);
         let is_older = known.is_some_and(|it| it.created_at > status.created_at);
@@ -100,7 +100,7 @@ impl RemovedContainers {
             id: status.id.to_string(),
             created_at: status.created_at,
             ending: ending(exit_code, &status.reason),
-            has_evidence: evidence == IsKept::Yes,
+            has_evidence: evidence == EvidenceStored::Yes,
         };
         self.last.insert(pod.uid.clone(), record);
     }

@@ -36,18 +36,18 @@ pub(super) struct LogRemover {
 /// The node's containers, listed once for the logs of a moment: for each filtered answer the runtime walks through all
 /// its containers.
 #[derive(Debug, Default)]
-struct SharedList(Mutex<Option<Recent>>);
+struct SharedList(Mutex<Option<LatestListing>>);
 
 /// The last try of the shared list.
 #[derive(Clone, Debug)]
-struct Recent {
+struct LatestListing {
     asked_at: Instant,
     answered_at: Instant,
     /// `None`: they could not be listed at once, one has no id, or there was none, which takes a second witness.
     containers: Option<Rows<Container>>,
 }
 
-impl Recent {
+impl LatestListing {
     /// Says whether a call that began then may use it.
     fn serves(&self, began: Instant) -> bool {
         match self.containers {
@@ -68,7 +68,7 @@ impl SharedList {
             outdated => {
                 let asked_at = Instant::now();
                 let listed = client.containers_at_once().await;
-                outdated.insert(Recent {
+                outdated.insert(LatestListing {
                     asked_at,
                     answered_at: Instant::now(),
                     containers: listed.ok().filter(tells).map(|it| it.rows),

@@ -29,14 +29,14 @@ const OUTLIER: u32 = 4;
 
 /// What is known of how long removals take.
 #[derive(Debug, Default)]
-pub struct Patience {
+pub struct UsualLatency {
     usual: Option<Duration>,
     /// Seconds that removals took: those that turned out to wait for the network, and the others.
     waited: f64,
     worked: f64,
 }
 
-impl Patience {
+impl UsualLatency {
     /// Returns from which age on a removal takes clearly longer than usual.
     pub fn clearly_longer(&self) -> Duration {
         let usual = self.usual.unwrap_or(SLOW);
