@@ -11,7 +11,7 @@ use super::while_set::while_set;
 use crate::config::Config;
 use crate::http::Service;
 use crate::trigger::poll::{self, Poll, PollContext};
-use crate::trigger::thresholds::Watch;
+use crate::trigger::thresholds::ThresholdWatcher;
 
 /// Runs both, if configured, until the service shuts down.
 pub(super) async fn run(
@@ -32,7 +32,7 @@ pub(super) async fn run(
 
 fn spawn(tasks: &mut JoinSet<()>, config: &Config, service: &Service, stop: &CancellationToken) {
     if config.thresholds.enabled {
-        let watch = Watch {
+        let watch = ThresholdWatcher {
             thresholds: config.thresholds.clone(),
             observer: service.observer.clone(),
             worker: service.worker.clone(),

@@ -199,8 +199,8 @@ fn ask(
         }
         let admission = match judge(&config.alerts, node, Cause::Alert, alert) {
             Err(it) if it.result == AlertResult::Holds => match status {
-                WebhookStatus::Resolved => service.worker.over(&alert.info()),
-                WebhookStatus::Firing => service.worker.storm(&alert.info()),
+                WebhookStatus::Resolved => service.worker.alert_ended(&alert.info()),
+                WebhookStatus::Firing => service.worker.alert_holds(&alert.info()),
             },
             Err(it)
                 if it.result == AlertResult::BadTarget && *status == WebhookStatus::Resolved =>

@@ -120,7 +120,7 @@ pub struct QueuedPass {
     /// What each alert asks of it; nothing, if the alert resolved while the pass ran.
     alerts: BTreeMap<AlertKey, BTreeSet<Target>>,
     /// What automatic triggers ask of it that cannot be withdrawn: those without an alert, and alerts beyond `SEEN_MAX`.
-    kept: BTreeSet<Target>,
+    permanent: BTreeSet<Target>,
 }
 
 /// The state machine: the waiting passes, the running pass, and the memory of past passes.
@@ -132,7 +132,7 @@ pub struct Admissions {
     /// The random part of the next jitter.
     draw: u32,
     queue: VecDeque<QueuedPass>,
-    running: Option<Running>,
+    running: Option<RunningPass>,
     /// When the last passes began that tried to remove something of a target.
     tried: BTreeMap<Target, VecDeque<Duration>>,
     /// When a target's last pass ended.
@@ -142,7 +142,7 @@ pub struct Admissions {
 
 /// The running pass.
 #[derive(Debug)]
-struct Running {
+struct RunningPass {
     pass: QueuedPass,
     since: Duration,
     /// The targets that it has observed or is about to observe; later triggers for them cannot join.
@@ -262,7 +262,7 @@ impl Admissions {
 
     /// Lets an alert that resolved while its pass runs ask for the follow-up again.
     fn fires_again(&mut self, key: &AlertKey, targets: &BTreeSet<Target>) {
-        if let Some(Running { pass, .. }) = &mut self.running
+        if let Some(RunningPass { pass, .. }) = &mut self.running
             && let Some(asked) = pass.alerts.get_mut(key).filter(|asked| asked.is_empty())
         {
             asked.extend(targets.intersection(&pass.targets));
@@ -277,7 +277,7 @@ impl Admissions {
         key: Option<&AlertKey>,
         now: Duration,
     ) -> Option<String> {
-        let Running { pass, begun, .. } = self.running.as_mut()?;
+        let RunningPass { pass, begun, .. } = self.running.as_mut()?;
         let options = PassOptions {
             force: trigger.options.force,
             ..pass.options.clone()
@@ -288,7 +288,7 @@ impl Admissions {
         }
         let id = pass.id.clone();
         pass.automatic.get_or_insert(trigger.cause);
-        pass.name(key, &trigger.targets);
+        pass.note_request(key, &trigger.targets);
         if let Some(key) = key {
             self.seen.remember(key.clone(), id.clone(), now);
         }
@@ -326,7 +326,7 @@ impl Admissions {
             self.queue.insert(position, rest.clone());
         }
         queued.budgeted = self.budgeted(&queued);
-        self.running = Some(Running {
+        self.running = Some(RunningPass {
             pass: queued.clone(),
             since: now,
             begun: BTreeSet::new(),
@@ -389,7 +389,7 @@ impl QueuedPass {
             budgeted: BTreeSet::new(),
             is_follow_up: false,
             alerts: BTreeMap::new(),
-            kept: BTreeSet::new(),
+            permanent: BTreeSet::new(),
         }
     }
 
@@ -422,7 +422,7 @@ impl QueuedPass {
         if trigger.cause.is_automatic() {
             self.automatic.get_or_insert(trigger.cause);
             self.asked.get_or_insert(asked);
-            self.name(key, &trigger.targets);
+            self.note_request(key, &trigger.targets);
         }
         for target in &trigger.targets {
             self.not_before.remove(target);
@@ -448,19 +448,19 @@ impl QueuedPass {
 
     /// Remembers what an automatic trigger asks for, by its alert, if it has one; above the limit it remembers only that
     /// there are more.
-    fn name(&mut self, key: Option<&AlertKey>, targets: &BTreeSet<Target>) {
+    fn note_request(&mut self, key: Option<&AlertKey>, targets: &BTreeSet<Target>) {
         let has_room = self.alerts.len() < SEEN_MAX;
         let known = key.filter(|key| has_room || self.alerts.contains_key(*key));
         match known {
             Some(key) => self.alerts.entry(key.clone()).or_default().extend(targets),
-            None => self.kept.extend(targets),
+            None => self.permanent.extend(targets),
         }
     }
 
     /// Returns what automatic triggers ask for.
     fn automatic_targets(&self) -> BTreeSet<Target> {
         let by_alerts = self.alerts.values().flatten();
-        by_alerts.chain(&self.kept).copied().collect()
+        by_alerts.chain(&self.permanent).copied().collect()
     }
 
     /// Keeps what triggers ask of these targets.
@@ -469,11 +469,11 @@ impl QueuedPass {
             asked.retain(|target| targets.contains(target));
             !asked.is_empty()
         });
-        self.kept.retain(|target| targets.contains(target));
+        self.permanent.retain(|target| targets.contains(target));
     }
 
     /// Returns the targets that the brakes bind: all, unless a person asked.
-    pub fn bound(&self) -> BTreeSet<Target> {
+    pub fn braked(&self) -> BTreeSet<Target> {
         if self.by_hand || self.options.force || self.options.dry_run {
             return BTreeSet::new();
         }

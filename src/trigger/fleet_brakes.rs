@@ -9,7 +9,7 @@ use crate::pass::record::PassRecord;
 
 impl Worker {
     /// Takes an alert that fires and holds automatic passes.
-    pub fn storm(&self, alert: &AlertInfo) -> Admission {
+    pub fn alert_holds(&self, alert: &AlertInfo) -> Admission {
         let Some(hold) = self.config().fleet.storm_hold else {
             let why = "alerts that hold are ignored (fleet.storm_hold)";
             return Admission::without_pass(AlertResult::NotRouted, why);
@@ -20,7 +20,7 @@ impl Worker {
     }
 
     /// Takes the end of an alert: neither a pass nor a brake is left of it.
-    pub fn over(&self, alert: &AlertInfo) -> Admission {
+    pub fn alert_ended(&self, alert: &AlertInfo) -> Admission {
         self.inner.fleet.storm_over(alert);
         self.withdraw(alert)
     }
@@ -28,7 +28,7 @@ impl Worker {
     /// Ends a running pass that no person asked for, as soon as a brake of the fleet holds it.
     pub(super) async fn hold_back(&self, queued: &QueuedPass, record: &PassRecord) -> Infallible {
         let mut fleet = self.inner.fleet.changes();
-        let (bound, budgeted) = (queued.bound(), &queued.budgeted);
+        let (bound, budgeted) = (queued.braked(), &queued.budgeted);
         let ends = |standing: &Standing| standing.ends(&bound, budgeted).is_some();
         if let Ok(standing) = fleet.wait_for(ends).await
             && let Some(why) = standing.ends(&bound, budgeted)

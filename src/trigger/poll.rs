@@ -133,7 +133,7 @@ pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) 
             for (key, alert) in resolved {
                 // The other half of an HA pair may still report it.
                 if !peers.iter().any(|peer| peer.asking.contains_key(&key)) {
-                    context.worker.over(&alert);
+                    context.worker.alert_ended(&alert);
                 }
             }
         }
@@ -275,7 +275,7 @@ fn submit(alerts: &[Alert], node: &str, context: &PollContext) -> AskingAlerts {
             Ok(_) => AlertResult::OtherNode,
             Err(it) if it.result == AlertResult::Holds && !alert.is_too_long() => {
                 let info = alert.info();
-                let result = context.worker.storm(&info).result;
+                let result = context.worker.alert_holds(&info).result;
                 asking.insert((info.fingerprint.clone(), info.starts_at.clone()), info);
                 result
             }

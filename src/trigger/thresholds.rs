@@ -14,7 +14,7 @@ use crate::trigger::{Trigger, Worker};
 
 /// The threshold watcher.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct ThresholdWatcher {
     /// The thresholds, and how often to check them.
     pub thresholds: Thresholds,
     /// Looks at the node.
@@ -23,7 +23,7 @@ pub struct Watch {
     pub worker: Worker,
 }
 
-impl Watch {
+impl ThresholdWatcher {
     /// Checks every `interval` until the service shuts down.
     pub async fn run(self, shutdown: CancellationToken) {
         loop {

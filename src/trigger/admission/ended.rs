@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::seen::{AlertKey, AlertReply};
-use super::{Admissions, QueuedPass, Running};
+use super::{Admissions, QueuedPass, RunningPass};
 use crate::gc::PassOptions;
 use crate::model::{Outcome, Target};
 use crate::pass::PassEnd;
@@ -19,7 +19,7 @@ impl Admissions {
         now: Duration,
         free_id: impl FnOnce() -> String,
     ) -> Option<QueuedPass> {
-        let Running { pass, since, .. } = self.running.take()?;
+        let RunningPass { pass, since, .. } = self.running.take()?;
         self.answer(&pass, reply(end), now);
         if !pass.options.dry_run {
             let ends = pass.targets.iter().map(|target| (*target, now));
@@ -108,9 +108,9 @@ impl QueuedPass {
         let mut postponed = before.clone();
         postponed.ask_only(&retry_after.keys().copied().collect());
         for (key, targets) in &postponed.alerts {
-            self.name(Some(key), targets);
+            self.note_request(Some(key), targets);
         }
-        self.kept.append(&mut postponed.kept);
+        self.permanent.append(&mut postponed.permanent);
         self.automatic = self.automatic.or(before.automatic);
         self.asked = self.asked.or(Some((now, draw)));
         postponed.alerts.into_keys().collect()

@@ -69,13 +69,13 @@ impl Admissions {
 
     fn lacks_slot(&self, queued: &QueuedPass, target: Target) -> bool {
         let fleet = &self.fleet;
-        !fleet.has_slot && fleet.budget.contains(&target) && queued.bound().contains(&target)
+        !fleet.has_slot && fleet.budget.contains(&target) && queued.braked().contains(&target)
     }
 
     /// Returns the targets of a pass that need a slot among all nodes.
     pub(super) fn budgeted(&self, queued: &QueuedPass) -> BTreeSet<Target> {
         let budget = &self.fleet.budget;
-        queued.bound().intersection(budget).copied().collect()
+        queued.braked().intersection(budget).copied().collect()
     }
 
     /// Says whether a waiting pass could begin now, but for a slot among all nodes.
@@ -83,7 +83,7 @@ impl Admissions {
         let is_due = |target: &Target| {
             self.fleet.budget.contains(target) && self.ready_at(queued, *target) <= now
         };
-        self.paused(&queued.options).is_none() && queued.bound().iter().any(is_due)
+        self.paused(&queued.options).is_none() && queued.braked().iter().any(is_due)
     }
 
     /// Says whether a pass waits for a slot among all nodes, or could begin with the one that is held.

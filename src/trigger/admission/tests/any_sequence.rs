@@ -236,7 +236,7 @@ impl Account {
 
     /// An automatic pass begins only while alerts want all of it and no brake of the fleet would end it.
     fn heeds_the_fleet(&self, ticket: &QueuedPass, wish: &Wish) {
-        let bound = ticket.bound();
+        let bound = ticket.braked();
         if wish.options.force || wish.options.dry_run || wish.by_hand {
             assert_eq!(bound, set(&[]));
             return;

@@ -174,12 +174,15 @@ fn while_the_fleets_switch_is_unknown_only_a_persons_pass_begins() {
     admissions.admit(by_hand(SANDBOXES, PassOptions::default()), "x", at(1));
     let begun = next(&mut admissions, at(1)).unwrap();
     assert_eq!(begun.targets, set(SANDBOXES));
-    assert_eq!(begun.bound(), set(&[]));
+    assert_eq!(begun.braked(), set(&[]));
     finish(&mut admissions, Outcome::Completed, at(2));
     assert_eq!(next(&mut admissions, at(200)), None);
     admissions.set_fleet(Standing::default(), at(1));
     let automatic = next(&mut admissions, at(200)).unwrap();
-    assert_eq!((automatic.id.as_str(), automatic.bound()), ("a", set(BOTH)));
+    assert_eq!(
+        (automatic.id.as_str(), automatic.braked()),
+        ("a", set(BOTH))
+    );
 }
 
 /// No cool-down, and a jitter of 100 s of which half is drawn.
@@ -347,10 +350,13 @@ fn a_persons_pass_is_apart_from_an_automatic_one_that_a_brake_could_end() {
     admissions.admit(by_hand(CONTAINERS, PassOptions::default()), "x", at(1));
     finish(&mut admissions, Outcome::Planned, at(2));
     let automatic = next(&mut admissions, at(2)).unwrap();
-    assert_eq!((automatic.id.as_str(), automatic.bound()), ("b", set(BOTH)));
+    assert_eq!(
+        (automatic.id.as_str(), automatic.braked()),
+        ("b", set(BOTH))
+    );
     finish(&mut admissions, Outcome::Completed, at(3));
     let person = next(&mut admissions, at(3)).unwrap();
-    assert_eq!((person.id.as_str(), person.bound()), ("x", set(&[])));
+    assert_eq!((person.id.as_str(), person.braked()), ("x", set(&[])));
 }
 
 #[test]
