@@ -75,9 +75,9 @@ pub struct Runner {
     pub metrics: Metrics,
     /// The quarantined sandboxes.
     pub quarantine: Arc<Mutex<Quarantine>>,
-    /// Where passes are written down.
+    /// The record of passes on disk.
     pub journal: Journal,
-    /// Who hears of passes.
+    /// Sends Kubernetes Events about passes.
     pub events: Events,
     /// Threads for disk access.
     pub disk: DiskThreads,
@@ -157,9 +157,9 @@ struct PassRun<'a> {
     config: &'a Config,
     /// The policy; the rescue changes it for a while.
     policy: Policy,
-    /// The saved plan that it carries out: nothing else goes.
+    /// The saved plan that it carries out: it removes nothing else.
     saved_plan: Option<Arc<SavedPlan>>,
-    /// The only pods that may lose something; `None`: any pod may.
+    /// Removes only objects of these pods; `None`: of any pod.
     only_pods: Option<BTreeSet<PodUid>>,
     stops: Stops,
     phase: Phase,

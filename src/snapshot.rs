@@ -177,7 +177,7 @@ impl Observer {
         self.inner.flight.lock().latest.clone()
     }
 
-    /// Returns a receiver that sees every later look: when it began.
+    /// Returns a receiver of the time at which each later look began.
     pub fn arrivals(&self) -> watch::Receiver<Option<Timestamp>> {
         self.inner.arrivals.subscribe()
     }

@@ -72,7 +72,7 @@ struct WorkerInner {
 struct WorkerState {
     admissions: Admissions,
     history: PassHistory,
-    /// What the waiting passes told of why they wait.
+    /// The reasons for waiting that the records of waiting passes show.
     told: BTreeMap<String, waiting::ToldReasons>,
 }
 

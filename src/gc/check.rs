@@ -58,9 +58,9 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
     violations
 }
 
-/// Asks the rules about the first removal of each record; `None`: a removal is none; an error: the rule that it breaks.
-/// Goes through the records in their order, which is that of memory: in the order of the removals it takes a third
-/// more time.
+/// Asks the rules about the first removal of each record. Each removal gets an answer, with the rule that it breaks, if
+/// any; `None` for a second removal of a record, and for one without a record. Visits the records in the order in which
+/// memory holds them: the order of the removals takes a third more time.
 fn by_record(
     node: &CheckedNode<'_>,
     removals: &[Removal],

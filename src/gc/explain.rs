@@ -56,7 +56,7 @@ pub struct Explanation {
     pub since: Option<Since>,
     /// The rules in the order in which they are asked.
     pub rules: Vec<RuleLine>,
-    /// What must go, or end, first.
+    /// The objects that must go first, and the pod that must end.
     pub held_by: Vec<ObjectHolder>,
     /// Number of further holders.
     pub more_holders: usize,

@@ -1,5 +1,5 @@
-//! What those look up who explain a plan's verdicts: the rows behind its objects, what uses what, and what is known of
-//! the pods. Never judges.
+//! Look-ups for explanations of a plan's verdicts: the rows behind its objects, which object uses which, and what is
+//! known of the pods. Never judges.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::model::{
     PodSandbox, PodSandboxId, Snapshot, Target, container_id_of, short_duration,
 };
 
-/// The snapshot behind a plan, by what its objects are found by.
+/// The snapshot behind a plan, indexed for explanations.
 pub(super) struct PlanFacts<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) policy: &'a Policy,
@@ -36,7 +36,7 @@ pub(super) struct PlanFacts<'a> {
 }
 
 impl<'a> PlanFacts<'a> {
-    /// Takes `plan`, which was made from this snapshot under this policy.
+    /// Indexes the snapshot and the policy that `plan` was made from.
     pub(super) fn of(snapshot: &'a Snapshot, policy: &'a Policy, plan: &Plan) -> Self {
         let knowledge = Knowledge::of(snapshot, policy);
         let going: BTreeSet<&str> = plan

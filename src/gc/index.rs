@@ -26,7 +26,7 @@ impl<'a> SnapshotIndex<'a> {
         let uids = of_containers.chain(of_sandboxes);
         let numbers = Numbering::of_shared(uids, |pod| pod.uid.as_str());
         let names = snapshot.containers.iter().enumerate();
-        // What has no pod has a group too, after those of all pods.
+        // Records without a pod get groups of their own, after the groups of all pods.
         let pod = |place| numbers.at(place).unwrap_or(numbers.texts().len());
         let groups = Numbering::within(names.map(|(at, it)| (pod(at), it.name.as_str())));
         Self {
@@ -140,7 +140,7 @@ impl RowRanks {
         });
         let mut keys: Vec<_> = keys.collect();
         let id = |place: u32| rows.get(place as usize).map(|row| key(row).2);
-        // Ids that begin alike are few: they alone are read.
+        // Only where time, attempt and the first letters of the id are equal must the whole id be read.
         keys.sort_unstable_by(|(a, at), (b, bt)| {
             a.cmp(b).then_with(|| (id(*at), at).cmp(&(id(*bt), bt)))
         });

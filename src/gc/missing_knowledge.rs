@@ -12,14 +12,14 @@ use super::plan::removable_of_unknown;
 use super::{PodDoubt, Policy, Verdict};
 use crate::model::{KeepReason, PodUid, Snapshot, Target, pod_uid_of};
 
-/// Counts, by target and by why its pod is unknown, what can be removed once that is known to be finished.
+/// Counts the objects that only wait for knowledge that their pod is finished, by target and by why the pod is unknown.
 pub fn kept_for_missing_knowledge(
     snapshot: &Snapshot,
     policy: &Policy,
     targets: &BTreeSet<Target>,
 ) -> BTreeMap<(Target, PodDoubt), usize> {
     let known = Knowledge::of(snapshot, policy);
-    // The quiet time would pass by itself.
+    // `pods.quiet` ends by itself: it is no missing knowledge.
     let mut supposed = policy.clone();
     supposed.pods.quiet = Duration::ZERO;
     let supposition = Knowledge::of(snapshot, policy).with_the_quiet_unknown_deleted();

@@ -38,8 +38,8 @@ pub struct SavedPlan {
 }
 
 impl SavedPlan {
-    /// Says whether it can no longer be carried out. A clock that was set back to before its look cannot tell, so then
-    /// it cannot be carried out either.
+    /// Says whether it can no longer be carried out. If the clock was set back to before its look, its age is unknown,
+    /// and it cannot either.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         !(self.taken_at..self.expires_at).contains(&now)
     }

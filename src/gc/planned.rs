@@ -1,4 +1,4 @@
-//! The objects that an earlier plan removes, so that a later one can keep to them.
+//! The objects that an earlier plan removes: a later plan can be limited to them.
 
 use std::collections::BTreeSet;
 

@@ -29,7 +29,7 @@ const LISTED_MAX: usize = 100;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Webhook {
     version: String,
-    /// Anything: passes only show it.
+    /// Any JSON value: passes only show it.
     #[serde(default)]
     receiver: serde_json::Value,
     #[cfg_attr(test, schemars(with = "Vec<WebhookAlert>"))]
@@ -122,7 +122,7 @@ pub(super) struct WebhookAnswer {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct AnsweredAlert {
     alertname: String,
-    /// As the call has it, of a too long one the beginning; empty if it has none.
+    /// The alert's fingerprint, cut if it is too long; empty if it has none.
     fingerprint: String,
     #[serde(flatten)]
     admission: Admission,

@@ -122,7 +122,7 @@ impl PassRun<'_> {
             self.logs_follow(&look).await;
             given_up |= self.drain().await;
         }
-        // Also if it was a log, which a pass that was not asked for logs does not count.
+        // Also for a log: the report of a pass that was not asked for logs does not count it.
         self.incomplete |= given_up;
         if let Some(why) = self.executor.evidence().stay() {
             self.report_problem(Target::Containers, &why);
@@ -202,7 +202,7 @@ impl PassRun<'_> {
         look.ok()
     }
 
-    /// Tells each finished pod of which the look after the pass shows no container any more.
+    /// Sends an Event for each finished pod of which the look after the pass shows no container any more.
     fn tell_last_records(&self, look: &Look) {
         let events = &self.runner.events;
         let (Pods::Known(list), Ok(containers)) = (&look.pods, &look.containers) else {

@@ -34,9 +34,9 @@ const MEASURED_AGAIN: [Duration; 4] = [
 /// Progress of a pass towards free space.
 #[derive(Default)]
 pub(super) struct SpaceGoal {
-    /// The wanted bytes and the usage before; `None` if no image is removed for space.
+    /// The bytes to free and the usage before; `None` if no image is removed for space.
     goal: Option<(u64, FilesystemUsage)>,
-    /// The file system was above the high threshold: further rounds free down to the low one.
+    /// The file system was above the high threshold: further rounds go on to the low threshold.
     is_wanted: bool,
     /// A batch gained too little: something else fills the file system.
     gained_too_little: bool,

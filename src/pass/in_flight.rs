@@ -1,4 +1,4 @@
-//! The removals of a pass that have begun and not ended, for whoever stops it.
+//! The removals of a pass that have begun and not ended: a person who stops the pass sees them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

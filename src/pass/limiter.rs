@@ -34,8 +34,8 @@ const WINDOW_TAKES: Duration = Duration::from_millis(250);
 const GAIN: f64 = 1.3;
 /// Half as many stay unless throughput falls by this factor.
 const LOSS: f64 = 1.15;
-/// Windows from the first step up that did not pay to the next try. Each further one that does not pay doubles
-/// them, up to [`HOLD_MAX`]: pods pay for each try.
+/// Windows without a try after a step up that did not pay. Each further step that does not pay doubles them, up to
+/// [`HOLD_MAX`]: pods pay for each try.
 const HOLD: u32 = 2;
 const HOLD_MAX: u32 = 16;
 /// Windows without a try after the limit was halved: what caused that may soon be over.
@@ -46,7 +46,7 @@ const LOG_FILES: usize = 4;
 pub const SLOW_MAX: usize = 128;
 /// The same while pressure holds removals back: then it is the disk that makes them slow.
 const SLOW_MAX_HELD_BACK: usize = 4;
-/// A list, or a removal that runs alone, has waited for something from this many times the shortest time on.
+/// Factor above the shortest time from which a list, or a removal that runs alone, has waited for something.
 const MUCH_LONGER: u32 = 3;
 /// A removal below this leaves the disk to others: more in flight stay without further proof. Windows of so few
 /// milliseconds prove nothing, as the scheduler's noise is as long.
@@ -123,7 +123,7 @@ impl Limiter {
         self.limit
     }
 
-    /// Returns what is known of how long removals take.
+    /// Returns how long removals usually take.
     pub fn usual_latency(&self) -> &UsualLatency {
         &self.usual_latency
     }

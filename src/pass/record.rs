@@ -14,7 +14,7 @@ use crate::model::{Caller, Pass, escape};
 pub const LINES_MAX: usize = 2_000;
 /// Errors that are kept in a pass.
 pub const ERRORS_MAX: usize = 50;
-/// Stands for those beyond.
+/// Stands for the errors above that number.
 const FURTHER: &str = "further errors are in the log";
 
 /// A pass and its watchers.
@@ -112,10 +112,10 @@ impl PassRecord {
         self.cancel.cancel();
     }
 
-    /// The same for a caller, whom the pass names if the caller is known.
+    /// Cancels for a caller, and notes who it was, if known.
     pub fn cancel_for(&self, by: Option<Caller>) {
         if let Some(by) = by {
-            // The first one ended it.
+            // The first caller ended the pass.
             let _later = self.cancelled_by.set(by);
         }
         self.cancel();
@@ -129,7 +129,7 @@ impl PassRecord {
 
     /// Ends the pass because a brake holds it now: it starts nothing more; removals in flight end.
     pub fn hold(&self, why: String) {
-        // The first reason ended it.
+        // The first reason ended the pass.
         let _later = self.held_why.set(why);
         self.held.cancel();
     }

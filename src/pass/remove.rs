@@ -155,7 +155,8 @@ impl RemovalContext {
     }
 }
 
-/// The interface promises it only of `StopPodSandbox`, and cri-dockerd's removal loses the pod's address without it.
+/// CRI promises only of `StopPodSandbox` that it frees the network. Without it cri-dockerd's removal leaks the pod's
+/// address.
 fn frees_network(look: &Look) -> FreesNetwork {
     match look.runtime.as_ref().map(|it| it.runtime.as_str()) {
         Ok("containerd" | "cri-o") => FreesNetwork::Remove,

@@ -202,7 +202,7 @@ pub(super) fn now(runner: &Runner) -> Timestamp {
     })
 }
 
-/// As the database keeps times: a restart must not change when a sandbox is tried again.
+/// Rounds as the database does: a restart must not change when a sandbox is tried again.
 fn to_millisecond(time: Timestamp) -> Timestamp {
     Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
 }

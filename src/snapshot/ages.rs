@@ -43,7 +43,7 @@ impl AgeBook {
 
     /// Adds what an earlier run knew, and saves to `journal` from now on.
     pub(super) fn remember(&mut self, earlier: ImageAges, journal: Journal) {
-        // A look that was faster saved nowhere.
+        // Earlier looks had no journal to save to.
         self.saved_at = None;
         self.changed = !self.ages.is_empty();
         let known = earlier.len();

@@ -13,7 +13,7 @@ use crate::runtime;
 pub(super) struct Flight {
     pub(super) latest: Option<Arc<Look>>,
     pub(super) under_way: Option<UnderWay>,
-    /// Since when looks begin and none ends.
+    /// When the first look began of those since the last one that ended.
     pub(super) lookless_since: Option<Instant>,
     /// The runtime's answer to `Version` in the running look.
     pub(super) version: Option<LookResult<runtime::Version>>,

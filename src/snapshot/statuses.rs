@@ -23,7 +23,7 @@ enum ExitStatus {
     NoExit,
     /// Its exit time.
     Exit(Timestamp),
-    /// It had exited, and the runtime gives no time: when we first saw it so.
+    /// It had exited, and the runtime gives no time: when crisweep first saw it exited.
     SeenExited(Timestamp),
 }
 
@@ -117,7 +117,7 @@ impl Statuses {
             self.volumes.insert(id.clone(), volume_images);
         }
         let status = match (state, told, self.known.get(id)) {
-            // Our first sight of it stays.
+            // The time at which crisweep first saw it exited stays.
             (ContainerState::Exited, ExitStatus::NoExit, Some(known)) => *known,
             (ContainerState::Exited, told, _) => told,
             _ => ExitStatus::NoExit,

@@ -56,7 +56,7 @@ pub fn judge(
         }
         return Err(nothing(AlertResult::OtherNode, why));
     }
-    // Before the routes: whatever they say, it asks for no pass.
+    // Before the routes: an alert that holds passes asks for none, even if a route matches it.
     if alert.is_hold() {
         let why = "it holds automatic passes while it fires".to_owned();
         return Err(nothing(AlertResult::Holds, why));

@@ -1,4 +1,4 @@
-//! What follows when a pass ends: the next one may begin, a follow-up is queued, and its end is told.
+//! What follows when a pass ends: the next one may begin, a follow-up is queued, and its end is logged.
 
 use std::num::NonZeroU64;
 
@@ -10,7 +10,7 @@ use crate::pass::record::PassRecord;
 use crate::pass::{JOURNAL_PATIENCE, PassEnd};
 
 impl Worker {
-    /// Ends the pass that ran.
+    /// Records the end of the pass that ran.
     pub(super) async fn finished(&self, record: &PassRecord, end: PassEnd) {
         let outcome = end.outcome;
         self.free(record, &end);

@@ -8,7 +8,7 @@ use crate::model::{AlertInfo, AlertResult};
 use crate::pass::record::PassRecord;
 
 impl Worker {
-    /// Takes an alert that fires and holds automatic passes.
+    /// Notes that an alert fires which holds automatic passes.
     pub fn alert_holds(&self, alert: &AlertInfo) -> Admission {
         let Some(hold) = self.config().fleet.storm_hold else {
             let why = "alerts that hold are ignored (fleet.storm_hold)";
@@ -19,7 +19,7 @@ impl Worker {
         Admission::without_pass(AlertResult::Holds, why)
     }
 
-    /// Takes the end of an alert: neither a pass nor a brake is left of it.
+    /// Notes the end of an alert: withdraws its pass, and ends its hold.
     pub fn alert_ended(&self, alert: &AlertInfo) -> Admission {
         self.inner.fleet.storm_over(alert);
         self.withdraw(alert)

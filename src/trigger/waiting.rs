@@ -12,7 +12,7 @@ use crate::trigger::admission::{QueuedPass, WaitReason};
 
 /// A smaller change of `not_before` comes from clock conversion, not from a new decision.
 const SAME: Duration = Duration::from_secs(1);
-/// Lines about why one pass waits: brakes that come and go must leave room for what the pass does.
+/// Lines of one pass about why it waits: brakes that come and go must leave room for lines about what it does.
 const TOLD_MAX: u32 = 20;
 
 impl Worker {
@@ -52,7 +52,7 @@ impl Worker {
     }
 }
 
-/// The reason that a waiting pass told last, and how many it told.
+/// The last reason for waiting that a record shows, and how many it has shown.
 #[derive(Debug, Default)]
 pub(super) struct ToldReasons {
     kind: Option<&'static str>,

@@ -396,7 +396,7 @@ fn superseded_records<'a, K: Ord>(
 ) -> Vec<usize> {
     places.sort_unstable();
     let mut superseded = Vec::new();
-    // What is alone needs not be read.
+    // A record whose key has other first letters than all others supersedes none: its key need not be read.
     let alike = places.chunk_by_mut(|one, other| one.0 == other.0);
     for alike in alike.filter(|alike| alike.len() > 1) {
         alike.sort_by_key(|(_, place)| key(*place));

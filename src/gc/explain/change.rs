@@ -13,10 +13,10 @@ use super::{
 };
 use crate::model::{ContainerState, KeepReason, RemoveReason, Target, Targets};
 
-/// Waits in a row that are followed: one for each rule that time alone answers.
+/// Consecutive waits that an explanation adds up: one for each rule that ends by time alone.
 const WAITS_MAX: usize = 5;
 
-/// What time alone brings.
+/// The verdict on an object once time alone has ended the rules that keep it.
 struct ComingVerdict {
     after: Duration,
     /// The settings that are waited for.
@@ -59,8 +59,8 @@ impl<'a> Explainer<'a> {
         changes
     }
 
-    /// Follows the rules that time alone answers, by planning on the same node later; `None` if the deciding rule is
-    /// none of them.
+    /// Adds up the rules that end by time alone, by planning on the same node later; `None` if the deciding rule does
+    /// not end so.
     fn wait(&self, judged: JudgedObject<'_>, rules: &[RuleLine]) -> Option<ComingVerdict> {
         let rule = decided(rules).filter(|_| matches!(judged.verdict, Verdict::Keep(_)))?;
         let (after, setting) = self.left_of(judged.subject, rule)?;
@@ -210,7 +210,7 @@ impl<'a> Explainer<'a> {
         vec![what.to_owned()]
     }
 
-    /// Says what must become of its pod.
+    /// Says how its pod must change.
     fn to_end_pod(&self, subject: &Subject) -> Vec<String> {
         let Some(pod) = &subject.pod else {
             return vec!["its pod must become known".to_owned()];
@@ -324,7 +324,7 @@ impl<'a> Explainer<'a> {
         Some(Since { at, what })
     }
 
-    /// The same without its pod.
+    /// Returns the same from the object alone, whatever its pod did.
     fn began(&self, subject: &Subject) -> Option<(Timestamp, &'static str)> {
         let created = subject.created_at;
         Some(match subject.target {

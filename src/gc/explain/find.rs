@@ -9,7 +9,7 @@ pub const PREFIX_MIN: usize = 6;
 /// Candidates that an error names.
 const CANDIDATES_MAX: usize = 10;
 
-/// What was found.
+/// What an explanation is about.
 pub(super) enum ExplainTarget<'a> {
     /// An object.
     Object(JudgedObject<'a>),
@@ -20,13 +20,13 @@ pub(super) enum ExplainTarget<'a> {
 /// Why nothing was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotFound {
-    /// No id and no name is like it.
+    /// No id and no name matches.
     #[error(
         "nothing on this node has the id or name \"{0}\": give at least {PREFIX_MIN} characters of an id, a pod's UID, \
          namespace/pod, namespace/pod/container, an image's tag or digest, or a log's path"
     )]
     Nothing(String),
-    /// Several are like it.
+    /// Several match.
     #[error("\"{id}\" is ambiguous: {count} ids or names match: {}", .candidates.join("; "))]
     Ambiguous {
         /// What was asked for.

@@ -67,7 +67,7 @@ impl<'a> Explainer<'a> {
         let is_wanted =
             |it: &JudgedObject<'_>| wanted.contains(&(it.subject.target, it.subject.id.as_str()));
         let mut kept: Vec<JudgedObject<'_>> = self.judged().filter(is_wanted).collect();
-        // What goes in the same pass anyway says least.
+        // Holders that the same pass removes come last: they explain least.
         kept.sort_by_key(|it| matches!(it.verdict, Verdict::Remove(_)));
         let first = kept.into_iter().take(HOLDERS_MAX);
         first.map(|judged| self.holder(judged)).collect()
@@ -183,7 +183,7 @@ fn container_key(container: &Container) -> (Target, &str) {
     (Target::Containers, container.id.as_str())
 }
 
-/// Says whether it is its pod that keeps an object: not its own age.
+/// Says whether an object's pod keeps it, not its own age.
 fn is_by_pod(reason: KeepReason, rules: &[RuleLine]) -> bool {
     match reason {
         KeepReason::Running

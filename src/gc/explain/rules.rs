@@ -128,7 +128,7 @@ impl PlanFacts<'_> {
                 vec![switch],
             );
         }
-        // The log of a container that goes: its verdict rests on the plan's other removals.
+        // The log of a removed container: its verdict depends on the plan's other removals.
         lines(
             |rule: ContainerLogRule| (rule.verdict() == judged.verdict).then_some(judged.verdict),
             |rule| self.container_log_inputs(rule, judged.subject),

@@ -17,17 +17,17 @@ pub(super) const CLEAR_MIN: Duration = Duration::from_millis(20);
 /// Factor above which a removal that takes clearly longer certainly waits; never below [`CERTAIN_MIN`].
 const CERTAINLY: u32 = 3;
 const CERTAIN_MIN: Duration = Duration::from_millis(150);
-/// The largest share of the time that waiting removals took which is made up for: three quarters, so that at most
-/// four times the limit are in flight.
+/// Largest share of waiting that more removals in flight make up for: three quarters, so that at most four times the
+/// limit are in flight.
 const WAITED_MAX: f64 = 0.75;
-/// What is left of earlier sums at each removal: the last 32 count most.
+/// Factor by which each removal shrinks the earlier sums: the last 32 removals count most.
 const MEMORY: f64 = 31.0 / 32.0;
 /// The weight of the usual latency against one more.
 const USUAL_WEIGHT: u32 = 7;
 /// A removal counts as at most this many times the usual latency.
 const OUTLIER: u32 = 4;
 
-/// What is known of how long removals take.
+/// How long removals usually take, and how much of that they wait.
 #[derive(Debug, Default)]
 pub struct UsualLatency {
     usual: Option<Duration>,

@@ -1,5 +1,5 @@
 //! Keeps a container's evidence before the container goes: its status, what the look knew of its pod, and the end of
-//! its log. Never makes anything go; where evidence is required, its failure makes a container stay.
+//! its log. Never removes anything; where evidence is required, a container stays if its evidence cannot be kept.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -53,7 +53,7 @@ pub(in crate::pass) struct EvidenceKeeper {
     journal: Journal,
     metrics: Metrics,
     pass: String,
-    /// There is a place for it.
+    /// There is a state directory to keep it in.
     has_place: bool,
     /// The logs' disk did not answer in time: no other removal of this pass waits for it.
     logs_hang: AtomicBool,
@@ -119,7 +119,7 @@ impl EvidenceKeeper {
         }
     }
 
-    /// Keeps what there is.
+    /// Keeps as much evidence as can be read.
     ///
     /// # Errors
     /// Why the container must stay: evidence is required, and could not be kept.

@@ -33,8 +33,8 @@ pub(super) struct LogRemover {
     shared: SharedList,
 }
 
-/// The node's containers, listed once for the logs of a moment: for each filtered answer the runtime walks through all
-/// its containers.
+/// A list of the node's containers that removals of logs share for a moment: a filtered list for each removal would cost
+/// the runtime as much as a whole one.
 #[derive(Debug, Default)]
 struct SharedList(Mutex<Option<LatestListing>>);
 
@@ -43,7 +43,7 @@ struct SharedList(Mutex<Option<LatestListing>>);
 struct LatestListing {
     asked_at: Instant,
     answered_at: Instant,
-    /// `None`: they could not be listed at once, one has no id, or there was none, which takes a second witness.
+    /// `None`: the list failed, a row has no id, or the list is empty, which a second answer must confirm.
     containers: Option<Rows<Container>>,
 }
 
