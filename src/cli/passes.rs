@@ -68,7 +68,6 @@ Examples:
   crisweep passes --output json | jq '.passes[] | select(.outcome == \"partial\")'
 ";
 
-/// What is shown.
 #[derive(Debug)]
 struct ShownPasses {
     passes: Vec<Pass>,

@@ -121,7 +121,6 @@ impl Layers {
         }
     }
 
-    /// Adds a value.
     pub(super) fn set(&mut self, key: &str, value: ConfigValue, by: String) {
         if let Some(place) = self.tree.at_mut(key) {
             *place = value;
@@ -129,7 +128,6 @@ impl Layers {
         }
     }
 
-    /// Notes a problem.
     pub(super) fn problem(&mut self, key: &str, text: impl Into<String>) {
         self.problems.push(ConfigProblem {
             key: key.to_owned(),

@@ -114,7 +114,6 @@ struct AttemptEvidence {
     has_log: bool,
 }
 
-/// A loop.
 #[derive(Debug)]
 struct Loop<'a> {
     pod: &'a PodRef,

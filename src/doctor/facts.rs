@@ -123,7 +123,6 @@ impl DoctorFacts {
         rows.filter(|it| it.state == ContainerState::Exited)
     }
 
-    /// Returns the sandboxes that are not ready.
     pub(super) fn not_ready(&self) -> impl Iterator<Item = &PodSandbox> {
         let rows = self.sandboxes.iter();
         rows.filter(|it| it.state == PodSandboxState::NotReady)

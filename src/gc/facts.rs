@@ -93,7 +93,6 @@ impl<'a> PlanFacts<'a> {
         Some((place, self.snapshot.sandboxes.get(place)?))
     }
 
-    /// Returns an image by its key.
     pub(super) fn image(&self, key: &str) -> Option<&'a Image> {
         self.images.get(key).copied()
     }

@@ -196,7 +196,6 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
     }
 }
 
-/// The users of images.
 struct ImageUsers {
     used: ImageMatcher,
     sandboxes: ImageMatcher,

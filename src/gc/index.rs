@@ -76,7 +76,6 @@ impl<'a> SnapshotIndex<'a> {
             .beside(map.iter().map(|(uid, it)| (uid.as_str(), it)))
     }
 
-    /// Returns the newest containers of each group.
     pub(super) fn newest_containers(&self) -> Newest {
         Newest::of(&self.containers, self.groups())
     }
@@ -171,7 +170,6 @@ impl RowRanks {
         self.oldest_first.iter().map(|place| *place as usize)
     }
 
-    /// Returns the rank of the row at this place.
     pub(super) fn at(&self, place: usize) -> RowRank {
         self.by_place.get(place).copied().unwrap_or_default()
     }

@@ -107,7 +107,6 @@ impl<'a> LogWriters<'a> {
     }
 }
 
-/// The containers' states, by id.
 type States<'a> = BTreeMap<&'a ContainerId, ContainerState>;
 
 /// Returns the containers' states for the links, which alone ask for them.

@@ -39,7 +39,6 @@ pub(super) struct PassRequest {
     pub(super) names_targets: bool,
     /// The id of the saved plan to carry out.
     pub(super) plan: Option<String>,
-    /// How.
     pub(super) options: PassOptions,
     /// Answer when the pass is done, or after this time.
     pub(super) wait: Option<Duration>,

@@ -30,7 +30,6 @@ impl OptionalGauge {
         self.bits.store(bits, Ordering::Relaxed);
     }
 
-    /// Returns the value.
     pub(super) fn value(&self) -> Option<f64> {
         let value = f64::from_bits(self.bits.load(Ordering::Relaxed));
         (!value.is_nan()).then_some(value)

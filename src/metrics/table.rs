@@ -23,7 +23,6 @@ pub(super) trait Label:
 
 /// A set of labels: one label, or a tuple of them.
 pub(super) trait LabelSet: Copy + Eq + fmt::Debug + Send + Sync + 'static {
-    /// Returns every combination.
     fn combinations() -> Vec<Self>;
     /// Returns names and values.
     fn pairs(self) -> Vec<(&'static str, &'static str)>;

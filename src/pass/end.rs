@@ -222,7 +222,6 @@ impl PassRun<'_> {
         }
     }
 
-    /// Returns the outcome.
     pub(super) fn outcome(&self, end: Option<&EarlyEnd>, dry_run: bool) -> Outcome {
         match end {
             Some(end) => end.outcome(),

@@ -28,12 +28,9 @@ pub(super) struct Batch {
     pub(super) removals: VecDeque<Removal>,
 }
 
-/// A finished removal.
 #[derive(Debug)]
 pub(super) struct FinishedRemoval {
-    /// The removal.
     pub(super) removal: Removal,
-    /// Its outcome.
     pub(super) outcome: RemovalOutcome,
     /// Its duration, including the question before it.
     pub(super) latency: Duration,

@@ -19,7 +19,6 @@ pub(super) struct KnownFailure {
     pub(super) failures: u32,
 }
 
-/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
     /// Try these.

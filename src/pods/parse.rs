@@ -151,7 +151,6 @@ impl<'a> PodListParser<'a> {
         }
     }
 
-    /// Adds a pod.
     pub(super) fn add(&mut self, pod: PodFields<'_>) -> Result<(), ParseError> {
         let index = self.index;
         self.index += 1;

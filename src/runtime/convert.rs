@@ -170,7 +170,6 @@ fn entries(map: BTreeMap<String, String>) -> Vec<cri::EntryRow> {
     map.into_iter().map(entry).collect()
 }
 
-/// Reads a text.
 fn text(bytes: &Bytes) -> Result<&str, NoModel> {
     std::str::from_utf8(bytes).map_err(|_not_utf8| NoModel::NoText)
 }

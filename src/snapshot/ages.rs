@@ -75,7 +75,6 @@ impl AgeBook {
         self.changed |= self.news;
     }
 
-    /// Returns all ages at `now`.
     pub(super) fn all(&self, now: Timestamp) -> BTreeMap<String, ImageAge> {
         self.ages.all(now)
     }

@@ -44,7 +44,6 @@ pub(super) enum AnswerAge {
     Earlier,
 }
 
-/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallResult {
     Answer,

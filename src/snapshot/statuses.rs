@@ -27,7 +27,6 @@ enum ExitStatus {
     SeenExited(Timestamp),
 }
 
-/// Known statuses.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
     known: IdMap<ContainerId, ExitStatus>,

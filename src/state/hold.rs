@@ -18,7 +18,6 @@ pub(super) fn put(writing: &Writing<'_>, hold: Option<&FleetHold>) -> rusqlite::
     Ok(())
 }
 
-/// Reads the hold.
 pub(super) fn read(sql: &Connection) -> rusqlite::Result<Option<FleetHold>> {
     let hold = "SELECT place, reason, read_at FROM fleet_hold LIMIT 1";
     let read = sql.query_row(hold, [], |row| {

@@ -51,7 +51,6 @@ struct LineHealth {
     failing: Arc<AtomicBool>,
 }
 
-/// A line.
 #[derive(Serialize)]
 struct JsonLine<'a, T> {
     event: &'static str,

@@ -63,7 +63,6 @@ impl StateDir {
         self.lock.is_some()
     }
 
-    /// Says whether the database is open.
     pub(super) fn is_open(&self) -> bool {
         self.database.is_some()
     }
@@ -195,7 +194,6 @@ impl StateDir {
         }
     }
 
-    /// Reads.
     pub(super) fn read<T>(
         &mut self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,

@@ -46,7 +46,6 @@ struct CacheState<T> {
     flights: BTreeMap<Digest, (Asker, WeakShared<BoxFuture<'static, T>>)>,
 }
 
-/// An answer.
 struct CachedAnswer<T> {
     answer: T,
     until: Instant,

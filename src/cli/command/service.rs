@@ -38,7 +38,6 @@ const REFUSAL_MAX_BYTES: usize = 64 << 10;
 /// What is read of a saved plan.
 #[derive(Deserialize)]
 pub(super) struct ShownSavedPlan {
-    /// Its id.
     pub(super) id: String,
     /// When it can no longer be carried out.
     pub(super) expires_at: Timestamp,

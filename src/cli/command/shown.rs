@@ -9,7 +9,6 @@ use serde_json::Value;
 use crate::gc::{KeptObject, Plan, Removal, Subject, Summary};
 use crate::model::{Images, Pods, Quarantined, Snapshot, Target};
 
-/// What is shown of a plan.
 #[derive(Deserialize)]
 pub(super) struct ShownPlan {
     /// When the node was looked at.

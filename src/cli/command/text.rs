@@ -104,7 +104,6 @@ impl RowsOf<'_> {
     }
 }
 
-/// One object of a plan.
 pub(super) struct PlanRow<'a> {
     /// The object.
     pub(super) subject: &'a Subject,

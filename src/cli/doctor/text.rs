@@ -17,7 +17,6 @@ const OWNERS: usize = 4;
 /// Columns for an owner's name.
 const NAME_COLUMNS: usize = 40;
 
-/// The size of the terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TerminalSize {
     pub(super) columns: usize,

@@ -28,7 +28,6 @@ pub(in crate::cli) enum Way {
 }
 
 impl Way {
-    /// Returns the URL of a path.
     pub(in crate::cli) fn url(&self, path: &str) -> String {
         match self {
             // The host name is not looked up; the service knows it as its own.

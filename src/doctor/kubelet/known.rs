@@ -31,7 +31,6 @@ pub(super) struct KnownSetting {
     pub(super) name: &'static str,
     /// Whether a configuration file may have it.
     pub(super) is_key: bool,
-    /// Its flag, if it has one.
     pub(super) flag: Option<&'static str>,
     pub(super) kind: ValueKind,
     /// The kubelet's default.

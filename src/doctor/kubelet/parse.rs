@@ -78,7 +78,6 @@ pub(super) fn document(text: &str) -> Result<Value, String> {
     Ok(document)
 }
 
-/// Reads the answer to `/configz`.
 pub(super) fn configz(bytes: &[u8]) -> Result<Value, String> {
     let answer: Value = serde_json::from_slice(bytes)
         .map_err(|error| format!("the answer is no JSON: line {}", error.line()))?;

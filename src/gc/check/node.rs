@@ -335,7 +335,6 @@ impl<'a> CheckedNode<'a> {
         }
     }
 
-    /// Returns the container with this id.
     pub(super) fn container(&self, id: &str) -> Option<&ContainerRow<'a>> {
         self.containers.get(self.container_ids.find(id)?)
     }
@@ -353,7 +352,6 @@ impl<'a> CheckedNode<'a> {
         self.planned.get(removal).is_some_and(Option::is_some)
     }
 
-    /// Returns the pod with this number.
     pub(super) fn pod(&self, number: Option<usize>) -> Option<&CheckedPod<'a>> {
         self.pods.get(number?)
     }

@@ -47,7 +47,6 @@ pub(super) struct Asked {
     pub(super) page: usize,
     /// The object to explain.
     pub(super) explain: Option<String>,
-    /// The pass to show.
     pub(super) pass: Option<String>,
     /// The evidence to show.
     pub(super) evidence: Option<String>,

@@ -4,7 +4,6 @@ use maud::{Markup, html};
 
 /// A share of a limit, 0 to 1 and more, with marks.
 pub(super) struct Bar<'a> {
-    /// The share.
     pub(super) ratio: f64,
     /// Shares that are marked.
     pub(super) marks: &'a [f64],

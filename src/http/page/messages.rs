@@ -9,7 +9,6 @@ use crate::model::Target;
 pub(super) struct Failures {
     /// The kind of object; `None`: the text is of the pass as a whole.
     pub(super) target: Option<Target>,
-    /// The message.
     pub(super) message: String,
     /// How often.
     pub(super) count: u64,

@@ -169,13 +169,11 @@ impl View {
         })
     }
 
-    /// Returns the running pass.
     pub(super) fn running(&self) -> Option<&Pass> {
         let runs = |pass: &&Pass| pass.started_at.is_some() && !pass.is_done();
         self.passes.iter().find(runs)
     }
 
-    /// Returns the waiting passes.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Pass> {
         self.passes.iter().filter(|pass| pass.waits())
     }

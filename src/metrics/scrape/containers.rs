@@ -9,7 +9,6 @@ use crate::model::{Container, ContainerState};
 /// Namespaces are the only names from outside that become labels, so their number is bounded.
 const NAMESPACES_MAX: usize = 10;
 
-/// Adds the containers.
 pub(super) fn encode(containers: &[Container], page: &mut MetricsPage) {
     let mut states = BTreeMap::from(ContainerState::ALL.map(|state| (state, 0_usize)));
     for container in containers {

@@ -7,7 +7,6 @@ use crate::model::Coverage;
 use crate::runtime::{ListMode, Listing};
 use crate::snapshot::{Look, LookResult, Weight};
 
-/// The figures of one list.
 #[derive(Debug)]
 struct ListFigures {
     name: &'static str,

@@ -81,7 +81,6 @@ pub(super) struct Sample {
     value: SampleValue,
 }
 
-/// Makes a sample.
 pub(super) fn sample<const N: usize>(
     labels: [(&'static str, &str); N],
     value: impl Into<SampleValue>,

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::page::{MetricsPage, plain, sample};
 use crate::model::{PodSandbox, PodSandboxState};
 
-/// Adds the sandboxes.
 pub(super) fn encode(sandboxes: &[PodSandbox], page: &mut MetricsPage) {
     let mut states = BTreeMap::from(PodSandboxState::ALL.map(|state| (state, 0_usize)));
     for sandbox in sandboxes {

@@ -199,12 +199,10 @@ impl Clock {
     }
 }
 
-/// Reads the containers.
 pub(super) async fn containers(client: &Client) -> Result<Listing<Container>, Error> {
     read::<cri::ContainerRow>(client).await
 }
 
-/// Reads the pod sandboxes.
 pub(super) async fn sandboxes(client: &Client) -> Result<Listing<PodSandbox>, Error> {
     read::<cri::PodSandboxRow>(client).await
 }

@@ -12,7 +12,6 @@ pub(super) struct FoundRows<M> {
     malformed: usize,
 }
 
-/// A row.
 #[derive(Clone, Debug)]
 pub(super) struct FoundRow<M> {
     pub(super) row: M,

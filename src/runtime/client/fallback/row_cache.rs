@@ -15,7 +15,6 @@ use super::found::{FoundRow, FoundRows};
 use crate::model::{PodSandboxId, PodUid};
 use crate::runtime::codec::ListChunk;
 
-/// The cache.
 #[derive(Debug)]
 pub(super) struct RowCache<M> {
     connection: u64,
