@@ -140,7 +140,7 @@ pub struct Subject {
     /// Seconds since the time that `min_age` counts from: a container's exit (if known) or, with `age_from:
     /// created`, its creation; an image's last use; otherwise the creation.
     pub age_seconds: i64,
-    /// What images have more. Boxed: there are a thousand other objects for each.
+    /// The fields that only images have. Boxed, because most objects are none.
     #[serde(flatten)]
     pub image: Option<Box<ImageUse>>,
 }

@@ -243,23 +243,7 @@ impl<'a> PassRun<'a> {
             .update(|pass| pass.before = Some(look.figures()));
         self.report_row_problems(&look);
         if dry_run {
-            if targets.contains(&Target::Images) {
-                self.images_are_known(&look);
-            }
-            let plan = self.plan(&look, &targets, &self.policy)?;
-            self.report_incomplete_look(look.seen());
-            self.report_knowledge(&look, &targets);
-            self.report_quiet_wait(&look, &targets);
-            if targets.contains(&Target::Images) {
-                self.report_image_problems(&look, &plan);
-            }
-            if targets.contains(&Target::Logs) {
-                self.report_log_problems(&look);
-            }
-            for target in &targets {
-                progress::planned(self.record, &plan, *target);
-            }
-            return Ok(());
+            return self.preview(&targets, &look);
         }
         let fits = self.rescue(&targets, &mut look).await?;
         self.wait_for_quiet(&targets, &mut look).await?;
@@ -275,6 +259,27 @@ impl<'a> PassRun<'a> {
                 look = self.look_again().await?;
             }
             self.clean(target, &mut look).await?;
+        }
+        Ok(())
+    }
+
+    /// Reports what a pass over these targets would do.
+    fn preview(&mut self, targets: &BTreeSet<Target>, look: &Look) -> Result<(), EarlyEnd> {
+        if targets.contains(&Target::Images) {
+            self.images_are_known(look);
+        }
+        let plan = self.plan(look, targets, &self.policy)?;
+        self.report_incomplete_look(look.seen());
+        self.report_knowledge(look, targets);
+        self.report_quiet_wait(look, targets);
+        if targets.contains(&Target::Images) {
+            self.report_image_problems(look, &plan);
+        }
+        if targets.contains(&Target::Logs) {
+            self.report_log_problems(look);
+        }
+        for target in targets {
+            progress::planned(self.record, &plan, *target);
         }
         Ok(())
     }

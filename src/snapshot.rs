@@ -319,6 +319,18 @@ impl ObserverInner {
     }
 }
 
+/// Makes a call and measures its duration, unless the runtime does not answer.
+async fn if_alive<T>(
+    alive: &LookResult<()>,
+    duration: &mut Duration,
+    call: impl Future<Output = LookResult<T>>,
+) -> LookResult<T> {
+    match alive {
+        Ok(()) => timed(duration, call).await,
+        Err(error) => Err(error.clone()),
+    }
+}
+
 async fn look(
     inner: &ObserverInner,
     status_budget: Duration,
@@ -342,24 +354,15 @@ async fn look(
     );
     // If `Version` fails, every further call would wait for its deadline.
     let alive = runtime.as_ref().map(drop).map_err(runtime::Error::clone);
-    let mut containers = match &alive {
-        Ok(()) => timed(&mut timings.containers, client.list_containers()).await,
-        Err(error) => Err(error.clone()),
-    };
-    let mut sandboxes = match &alive {
-        Ok(()) => timed(&mut timings.sandboxes, client.list_pod_sandboxes()).await,
-        Err(error) => Err(error.clone()),
-    };
+    let listing = client.list_containers();
+    let mut containers = if_alive(&alive, &mut timings.containers, listing).await;
+    let listing = client.list_pod_sandboxes();
+    let mut sandboxes = if_alive(&alive, &mut timings.sandboxes, listing).await;
     rows::judge(&mut containers, &mut sandboxes);
     lists_read.send_replace(containers.is_ok() && sandboxes.is_ok());
-    let images = match &alive {
-        Ok(()) => timed(&mut timings.images, images::list(client)).await,
-        Err(error) => Err(error.clone()),
-    };
-    let filesystems = match &alive {
-        Ok(()) => timed(&mut timings.filesystems, inner.statvfs.ask(client)).await,
-        Err(error) => Err(error.clone()),
-    };
+    let images = if_alive(&alive, &mut timings.images, images::list(client)).await;
+    let asking = inner.statvfs.ask(client);
+    let filesystems = if_alive(&alive, &mut timings.filesystems, asking).await;
     // After the runtime: a pod born in between must not look deleted.
     let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     let fits = |list: &_| found.lives_in(list);

@@ -27,7 +27,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// When an answer ends, and its client asks again: a credential that is no longer in force must not listen for ever.
 const ANSWER_MAX: Duration = Duration::from_secs(300);
 
-/// What a listener is told.
+/// The event `state`.
 #[derive(Debug, PartialEq, Serialize)]
 struct EventData {
     /// When the latest look began.

@@ -71,7 +71,7 @@ impl<K: PartialEq, V> SharedCache<K, V> {
     }
 }
 
-/// A look that is not kept: its address stays taken, so no other look has it.
+/// A look as a key. It does not keep the look, but its address: no later look has an equal key.
 #[derive(Debug)]
 pub struct LookKey(Weak<Look>);
 

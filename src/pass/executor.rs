@@ -91,7 +91,7 @@ pub(super) struct Executor {
     /// Nothing starts before this, to relieve the disk.
     rest_until: Option<Instant>,
     stops: Stops,
-    /// What others see of `started`.
+    /// The same removals, for a person who stops the pass.
     in_flight: InFlight,
 }
 

@@ -61,7 +61,7 @@ enum ClassProbe {
     /// The probe that is in flight.
     Tried(String),
     /// A probe succeeded.
-    Went,
+    Succeeded,
 }
 
 impl Queue {
@@ -133,7 +133,7 @@ impl Queue {
             return NextStep::Batch(probes);
         }
         let mut waiting = self.groups.values_mut();
-        let ready = waiting.find(|c| c.probe == ClassProbe::Went && !c.waiting.is_empty());
+        let ready = waiting.find(|c| c.probe == ClassProbe::Succeeded && !c.waiting.is_empty());
         if let Some(group) = ready {
             let size = size.min(group.waiting.len());
             return NextStep::Batch(group.waiting.drain(..size).collect());
@@ -169,7 +169,7 @@ impl Queue {
         let group = self.groups.get_mut(&class)?;
         let is_probe = group.probe == ClassProbe::Tried(id.to_owned());
         match (outcome, is_probe) {
-            (RemovalOutcome::Removed { .. }, true) => group.probe = ClassProbe::Went,
+            (RemovalOutcome::Removed { .. }, true) => group.probe = ClassProbe::Succeeded,
             (RemovalOutcome::Removed { .. }, false) => group.failures_in_a_row = 0,
             (RemovalOutcome::Failed { .. }, true) => return group.hold(class, id),
             (RemovalOutcome::Failed { .. }, false) => {

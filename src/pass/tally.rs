@@ -65,35 +65,17 @@ impl<'a> Tally<'a> {
         let (runner, record) = (self.runner, self.record);
         let (target, id) = (done.removal.subject.target, done.removal.subject.id.clone());
         log(record, &done);
-        self.ended_since_look += 1;
         let sandbox = match target {
             Target::Sandboxes => PodSandboxId::new(id.as_str()),
             Target::Containers | Target::Logs | Target::Images => None,
         };
-        let failed = matches!(done.outcome, RemovalOutcome::Failed { .. });
         let failed_before = sandbox.as_ref().is_some_and(|id| runner.failed_before(id));
-        let listed_bytes = done.removal.subject.size_bytes();
-        record.update(|pass| {
-            if let Some(report) = pass.targets.get_mut(&target) {
-                report.failed_again += u64::from(failed && failed_before);
-                report.count(&done.outcome, listed_bytes);
-            }
-        });
-        if !failed_before {
-            self.share.tried(target, &done.outcome);
-        }
-        if matches!(target, Target::Containers | Target::Sandboxes) {
-            if done.outcome.is_gone() {
-                self.gone.insert((target, id.clone()));
-            } else if failed && !failed_before {
-                self.failed.insert((target, id.clone()));
-            }
-        }
+        self.count(&done, failed_before);
         match &mut done.outcome {
             RemovalOutcome::Removed { freed_bytes } => {
                 let (metrics, reason) = (&runner.metrics, done.removal.reason);
                 metrics.removed(target, reason, done.latency);
-                if let Some(bytes) = freed_bytes.or(listed_bytes) {
+                if let Some(bytes) = freed_bytes.or(done.removal.subject.size_bytes()) {
                     metrics.freed(target, bytes);
                 }
             }
@@ -134,6 +116,30 @@ impl<'a> Tally<'a> {
         }
         let (journal, pass_id) = (&runner.journal, record.id());
         journal.tried(pass_id, &done.removal, done.outcome, done.latency);
+    }
+
+    /// Counts an outcome in the report, for the circuit breaker and for the look after the pass.
+    fn count(&mut self, done: &FinishedRemoval, failed_before: bool) {
+        let (subject, outcome) = (&done.removal.subject, &done.outcome);
+        let failed = matches!(outcome, RemovalOutcome::Failed { .. });
+        self.ended_since_look += 1;
+        self.record.update(|pass| {
+            if let Some(report) = pass.targets.get_mut(&subject.target) {
+                report.failed_again += u64::from(failed && failed_before);
+                report.count(outcome, subject.size_bytes());
+            }
+        });
+        if !failed_before {
+            self.share.tried(subject.target, outcome);
+        }
+        if matches!(subject.target, Target::Containers | Target::Sandboxes) {
+            let object = (subject.target, subject.id.clone());
+            if outcome.is_gone() {
+                self.gone.insert(object);
+            } else if failed && !failed_before {
+                self.failed.insert(object);
+            }
+        }
     }
 }
 
