@@ -102,7 +102,7 @@ impl Pods {
 #[serde(rename_all = "kebab-case")]
 pub enum PodsUnknown {
     /// No source is configured or found.
-    #[error("no pod source is configured or there (pods.source)")]
+    #[error("no pod source is configured or found (pods.source)")]
     NoSource,
     /// The source has not answered for long enough yet (`pods.settle`).
     #[error("the pod source has not settled yet (pods.settle)")]

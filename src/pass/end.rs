@@ -307,7 +307,7 @@ impl PassRun<'_> {
         self.incomplete = true;
         let error = format!("{target}: {why}");
         if !self.record.pass().errors.contains(&error) {
-            tracing::warn!(pass.id = %self.record.id(), target = target.label(), why, "out of reach");
+            tracing::warn!(pass.id = %self.record.id(), target = target.label(), why, "the pass cannot do all that it was asked for");
             self.record.error(error);
         }
     }

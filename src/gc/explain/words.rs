@@ -69,7 +69,8 @@ pub fn keep_text(reason: KeepReason) -> &'static str {
         KeepReason::Unmanaged => "it has none of the kubelet's labels: another tool made it",
         KeepReason::Protected => "its namespace or a label of it is protected (policy.protect)",
         KeepReason::TooYoung => {
-            "it is younger than min_age (a log: than grace), or its age is not known yet"
+            "it is younger than min_age (a log: than grace), its age is not known yet, or its pod ended too recently \
+             (pods.settle, pods.quiet)"
         }
         KeepReason::Newest => {
             "it is the newest of its pod and name: without it the kubelet would run it again, or the pod is \

@@ -63,7 +63,7 @@ async fn without_socket_and_api_server_pods_are_unknown_and_the_status_lists_the
     let path = dir.path().join("kubelet.sock");
     let changes = json!({ "pods": { "source": "auto", "file": null, "kubelet_socket": path } });
     let rig = Rig::start(nodes::litter(LITTER), changes).await;
-    keeps_all(&rig, "no pod source is configured or there").await;
+    keeps_all(&rig, "no pod source is configured or found").await;
     let status = status(&rig).await;
     assert_eq!(status["source"], "none");
     let chosen = status["chosen"].as_str().unwrap();
