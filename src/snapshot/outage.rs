@@ -76,7 +76,8 @@ impl LookMemory {
         runtime: &LookResult<runtime::Version>,
         started: Instant,
     ) {
-        self.pod_histories.note(found, answer);
+        let last_exits = self.statuses.last_exits();
+        self.pod_histories.note(found, answer, last_exits);
         let over = Weights::over_limit(runtime, found.containers, found.sandboxes);
         self.outages.note(over, started);
     }

@@ -54,8 +54,13 @@ enum Statement {
 }
 
 impl PodHistories {
-    /// Notes an answer for the pods that the look found.
-    pub(super) fn note(&mut self, found: &NodeLists<'_>, answer: &PodsAnswer) {
+    /// Notes an answer for the pods that the look found; `last_exits` also has exits of containers that are gone.
+    pub(super) fn note(
+        &mut self,
+        found: &NodeLists<'_>,
+        answer: &PodsAnswer,
+        last_exits: &BTreeMap<PodUid, Timestamp>,
+    ) {
         let of_logs = found.uids_of_logs();
         let shown = found.uids(&of_logs);
         if found.is_whole() {
@@ -67,7 +72,8 @@ impl PodHistories {
             }
         }
         self.note_sources(found);
-        let trust = answer.list().map(|list| AnswerTrust::of(found, list));
+        let trust = answer.list();
+        let trust = trust.map(|list| AnswerTrust::of(found, list, last_exits));
         for (uid, entry) in &mut self.0 {
             match (answer.good_since, &trust) {
                 // Everything in it was noted when it arrived.
@@ -158,16 +164,27 @@ struct AnswerTrust<'a> {
     lacks_living: bool,
     /// A pod may live here unseen.
     blind: bool,
+    /// The pods of which a list that was written earlier says nothing: they may have lived after it.
+    younger: IdSet<PodUid>,
+    /// Something of a pod may be younger than such a list, and unseen.
+    younger_unseen: bool,
 }
 
 impl<'a> AnswerTrust<'a> {
-    fn of(found: &NodeLists<'a>, list: &'a PodList) -> Self {
+    fn of(
+        found: &NodeLists<'a>,
+        list: &'a PodList,
+        last_exits: &BTreeMap<PodUid, Timestamp>,
+    ) -> Self {
         let living = found.living();
+        let younger = list.as_of.map(|as_of| found.younger(as_of, last_exits));
         Self {
             list,
             lacks_living: living.iter().any(|uid| !list.pods.contains_key(*uid)),
             blind: found.coverage() < Coverage::Living,
             living,
+            younger: younger.unwrap_or_default(),
+            younger_unseen: list.as_of.is_some() && found.coverage() < Coverage::Whole,
         }
     }
 
@@ -181,7 +198,8 @@ impl<'a> AnswerTrust<'a> {
             Some(_) => Statement::Finished,
             None if self.lacks_living => Statement::Exists,
             None if !self.list.vouches_for(source) => Statement::Exists,
-            None if self.blind => Statement::Nothing,
+            None if self.younger.contains(uid) => Statement::Exists,
+            None if self.blind || self.younger_unseen => Statement::Nothing,
             None => Statement::Absent,
         }
     }
@@ -243,6 +261,26 @@ impl<'a> NodeLists<'a> {
         let ready = sandboxes.filter(|it| it.state == PodSandboxState::Ready);
         let pods = running.map(|it| &it.pod).chain(ready.map(|it| &it.pod));
         pods.flatten().map(|pod| &pod.uid).collect()
+    }
+
+    /// Finds the pods of which something was created or exited at this time or later, or may have.
+    fn younger(&self, then: Timestamp, last_exits: &BTreeMap<PodUid, Timestamp>) -> IdSet<PodUid> {
+        let containers = self.containers.iter().flat_map(|list| list.rows.iter());
+        let containers = containers.filter(|it| {
+            let has_exited = it.state == ContainerState::Exited;
+            it.created_at >= then || has_exited && it.finished_at.is_none_or(|at| at >= then)
+        });
+        let sandboxes = self.sandboxes.iter().flat_map(|list| list.rows.iter());
+        let sandboxes = sandboxes.filter(|it| it.created_at >= then);
+        let pods = containers
+            .map(|it| &it.pod)
+            .chain(sandboxes.map(|it| &it.pod));
+        let pods = pods.flatten().map(|pod| pod.uid.clone());
+        let exits = last_exits.iter().filter(|(_, at)| **at >= then);
+        let exits = exits.map(|(uid, _)| uid.clone());
+        let dirs = self.logs.dirs.iter().filter(|it| it.modified_at >= then);
+        let dirs = dirs.filter_map(|it| pod_uid_of(&it.name));
+        pods.chain(exits).chain(dirs).collect()
     }
 
     fn coverage(&self) -> Coverage {

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::model::{
-    ContainerId, ContainerImage, Labels, PodOrigin, PodRef, PodSandboxId, Pods, PodsUnknown, Rows,
-    SourcePod,
+    ContainerId, ContainerImage, Labels, PodLogDir, PodOrigin, PodRef, PodSandboxId, Pods,
+    PodsUnknown, Rows, SourcePod,
 };
 use crate::runtime::ListMode;
 
@@ -20,7 +20,11 @@ struct Observer {
     clock: Timestamp,
     coverage: Coverage,
     containers: Vec<Container>,
+    logs: Logs,
+    last_exits: BTreeMap<PodUid, Timestamp>,
     unknown_is_dead: bool,
+    /// The date of the source's list.
+    as_of: Option<Timestamp>,
 }
 
 impl Observer {
@@ -31,7 +35,10 @@ impl Observer {
             clock: "2026-01-02T03:04:05Z".parse().unwrap(),
             coverage: Coverage::Whole,
             containers: Vec::new(),
+            logs: Logs::default(),
+            last_exits: BTreeMap::new(),
             unknown_is_dead: false,
+            as_of: None,
         }
     }
 
@@ -48,6 +55,7 @@ impl Observer {
         });
         let list = PodList {
             pods: pods.collect(),
+            as_of: self.as_of,
             ..PodList::default()
         };
         self.note(sandboxes, Pods::Known(list), Some(good_since))
@@ -78,10 +86,10 @@ impl Observer {
         let found = NodeLists {
             containers: &Ok(listed(self.containers.clone(), Coverage::Whole)),
             sandboxes: &Ok(listed(rows, self.coverage)),
-            logs: &Logs::default(),
+            logs: &self.logs,
             unknown_is_dead: self.unknown_is_dead,
         };
-        self.histories.note(&found, &answer);
+        self.histories.note(&found, &answer, &self.last_exits);
         self.histories.at(started, self.clock)
     }
 
@@ -115,6 +123,14 @@ fn sandbox(name: char) -> PodSandbox {
         created_at: "2026-01-01T00:00:00Z".parse().unwrap(),
         config_source: None,
         labels: Labels::default(),
+    }
+}
+
+fn exited(pod: char, finished_at: Option<Timestamp>) -> Container {
+    Container {
+        state: ContainerState::Exited,
+        finished_at,
+        ..container_in_state_unknown(pod)
     }
 }
 
@@ -284,4 +300,80 @@ async fn a_clock_step_makes_no_pod_absent_for_longer() {
     node.clock -= SignedDuration::from_hours(9);
     let seen = node.look("ab", "b");
     assert_eq!(node.ages(&seen, "a"), [Some(1), Some(1)]);
+}
+
+/// A list from a file. It may be short: a kubelet that has just started lists some of its pods.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_older_than_the_pods_end_starts_no_absence() {
+    type Change = fn(&mut Observer, Timestamp);
+    let written: Timestamp = "2026-01-02T03:00:00Z".parse().unwrap();
+    let later = written + SignedDuration::from_secs(1);
+    let changes: [Change; 4] = [
+        |node, at| node.containers = vec![exited('a', Some(at))],
+        |node, at| {
+            node.containers = vec![exited('a', None)];
+            node.containers[0].created_at = at - SignedDuration::from_hours(1);
+        },
+        |node, at| {
+            node.last_exits.insert(uid("a"), at);
+        },
+        |node, at| {
+            node.containers = vec![exited('a', Some(at))];
+            node.containers[0].created_at = at;
+        },
+    ];
+    for change in changes {
+        let mut node = Observer::new();
+        change(&mut node, later);
+        node.as_of = Some(written);
+        let seen = node.look("ab", "b");
+        assert_eq!(node.ages(&seen, "a"), [None, None]);
+        tokio::time::advance(60 * SECOND).await;
+        // The first list that says something of the pod.
+        node.containers.retain(|it| it.finished_at.is_some());
+        node.as_of = Some(later + SignedDuration::from_secs(1));
+        let seen = node.look("ab", "b");
+        assert_eq!(node.ages(&seen, "a"), [Some(0), Some(0)]);
+        // The pod came back under its UID, and ended after that list.
+        tokio::time::advance(SECOND).await;
+        node.containers = vec![exited('a', Some(later + SignedDuration::from_secs(2)))];
+        let seen = node.look("ab", "b");
+        assert_eq!(node.ages(&seen, "a"), [None, None]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_older_than_a_log_directory_starts_no_absence_of_its_pod() {
+    const UID: &str = "0d5f6a2c-1111-4222-8333-0123456789ab";
+    let written: Timestamp = "2026-01-02T03:00:00Z".parse().unwrap();
+    let dir = |modified_at| PodLogDir {
+        name: format!("default_a_{UID}"),
+        path: "/the/dir".into(),
+        is_dir: true,
+        inode: 7,
+        modified_at,
+        orphan_since: None,
+    };
+    for (modified_at, age) in [
+        (written, None),
+        (written - SignedDuration::from_secs(1), Some(0)),
+    ] {
+        let mut node = Observer::new();
+        node.logs.dirs = vec![dir(modified_at)].into();
+        node.as_of = Some(written);
+        let seen = node.look("b", "b");
+        assert_eq!(node.ages(&seen, UID), [age, age], "{modified_at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_list_says_nothing_of_absent_pods_while_records_may_be_unseen() {
+    let mut node = Observer::new();
+    node.as_of = Some("2026-01-02T03:00:00Z".parse().unwrap());
+    node.coverage = Coverage::Living;
+    let seen = node.look("ab", "b");
+    assert_eq!(node.ages(&seen, "a"), [None, None]);
+    node.coverage = Coverage::Whole;
+    let seen = node.look("ab", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(0), Some(0)]);
 }
