@@ -377,8 +377,8 @@ async fn look(
     let store = inner.store(&images, &containers, &filesystems, &details, taken_at);
     let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     memory.note(&found, &answer, &runtime, started);
-    let (lists, of_logs) = ((&containers, &sandboxes), &mut memory.logs);
-    let filling = of_logs.fill(client, &mut logs, lists, &answer.pods, taken_at);
+    let lists = (&containers, &sandboxes);
+    let filling = memory.fill_logs(client, &mut logs, lists, &answer.pods, taken_at);
     filling.await;
     Look {
         taken_at,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::queries::{Queries, QueryLimits};
-use super::{LookResult, timed};
+use super::{LookMemory, LookResult, PodHistories, timed};
 use crate::logs::{Roots, scan};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, Logs,
@@ -67,15 +67,51 @@ type Lists<'a> = (
     &'a LookResult<runtime::Listing<PodSandbox>>,
 );
 
-impl LogHistory {
-    /// Adds what the runtime and the pod source know of the same look. Asks the runtime for at most
-    /// [`LINKS_BUDGET`].
-    pub(super) async fn fill(
+/// What the pod source says of a directory's pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DirOwner {
+    /// It exists.
+    Listed,
+    /// An answer that is believed lacks it.
+    Absent,
+    /// No answer that is believed says anything of it.
+    Unknown,
+}
+
+impl DirOwner {
+    fn of(uid: &PodUid, pods: &Pods, histories: &PodHistories) -> Self {
+        match pods.known() {
+            Some(list) if list.pods.contains_key(uid) => Self::Listed,
+            Some(_) if histories.is_absent(uid) => Self::Absent,
+            Some(_) | None => Self::Unknown,
+        }
+    }
+}
+
+impl LookMemory {
+    /// Adds what the runtime and the pod source know of the same look; call it after [`Self::note`]. Asks the runtime
+    /// for at most [`LINKS_BUDGET`].
+    pub(super) async fn fill_logs(
         &mut self,
         client: &runtime::Client,
         logs: &mut Logs,
         lists: Lists<'_>,
         pods: &Pods,
+        taken_at: Timestamp,
+    ) {
+        let histories = &self.pod_histories;
+        let owner = |uid: &PodUid| DirOwner::of(uid, pods, histories);
+        self.logs.fill(client, logs, lists, owner, taken_at).await;
+    }
+}
+
+impl LogHistory {
+    async fn fill(
+        &mut self,
+        client: &runtime::Client,
+        logs: &mut Logs,
+        lists: Lists<'_>,
+        owner: impl Fn(&PodUid) -> DirOwner,
         taken_at: Timestamp,
     ) {
         let (Ok(containers), Ok(sandboxes)) = lists else {
@@ -89,7 +125,7 @@ impl LogHistory {
         let of_sandboxes = sandboxes.rows.iter().filter_map(|it| it.pod.as_ref());
         let shown = of_containers.chain(of_sandboxes).map(|pod| &pod.uid);
         let coverage = containers.coverage.min(sandboxes.coverage);
-        self.date_orphans(logs, &shown.collect(), coverage, pods, taken_at);
+        self.date_orphans(logs, &shown.collect(), coverage, owner, taken_at);
         self.ask(client, logs, &containers.rows).await;
     }
 
@@ -104,10 +140,9 @@ impl LogHistory {
         logs: &mut Logs,
         shown: &IdSet<&PodUid>,
         coverage: Coverage,
-        pods: &Pods,
+        owner: impl Fn(&PodUid) -> DirOwner,
         taken_at: Timestamp,
     ) {
-        let listed = pods.known();
         if logs.unread.is_empty() {
             let present: BTreeSet<&str> = logs.dirs.iter().map(|dir| dir.path.as_str()).collect();
             self.orphans
@@ -117,10 +152,10 @@ impl LogHistory {
             let Some(uid) = pod_uid_of(&dir.name) else {
                 continue;
             };
-            let exists = listed.is_some_and(|list| list.pods.contains_key(&uid));
-            if shown.contains(&uid) || exists {
+            let owner = owner(&uid);
+            if shown.contains(&uid) || owner == DirOwner::Listed {
                 self.orphans.remove(&dir.path);
-            } else if listed.is_some()
+            } else if owner == DirOwner::Absent
                 && coverage == Coverage::Whole
                 && !self.orphans.contains_key(&dir.path)
             {
@@ -213,27 +248,15 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn list(named: bool) -> Pods {
-        let pod = SourcePod {
-            finished: true,
-            config_source: ConfigSource::Api,
-        };
-        let pods = named.then(|| (PodUid::new(UID).unwrap(), pod));
-        Pods::Known(PodList {
-            pods: pods.into_iter().collect(),
-            ..PodList::default()
-        })
-    }
-
     /// Looks at a root with one directory, or with none; returns since when it is an orphan.
-    fn since(known: &mut LogHistory, second: i64, pods: &Pods, shown: bool) -> Option<i64> {
-        since_on(known, second, pods, shown, Coverage::Whole)
+    fn since(known: &mut LogHistory, second: i64, owner: DirOwner, shown: bool) -> Option<i64> {
+        since_on(known, second, owner, shown, Coverage::Whole)
     }
 
     fn since_on(
         known: &mut LogHistory,
         second: i64,
-        pods: &Pods,
+        owner: DirOwner,
         shown: bool,
         coverage: Coverage,
     ) -> Option<i64> {
@@ -251,53 +274,73 @@ mod tests {
         };
         let uid = PodUid::new(UID).unwrap();
         let shown = shown.then_some(&uid).into_iter().collect();
-        known.date_orphans(&mut logs, &shown, coverage, pods, at(second));
+        known.date_orphans(&mut logs, &shown, coverage, |_| owner, at(second));
         logs.dirs[0].orphan_since.map(Timestamp::as_second)
     }
 
     #[test]
+    fn a_list_alone_makes_no_owner_absent() {
+        let uid = PodUid::new(UID).unwrap();
+        let owner = |pods| DirOwner::of(&uid, &pods, &PodHistories::default());
+        assert_eq!(owner(Pods::Known(PodList::default())), DirOwner::Unknown);
+        let pod = SourcePod {
+            finished: true,
+            config_source: ConfigSource::Api,
+        };
+        let list = PodList {
+            pods: [(uid.clone(), pod)].into(),
+            ..PodList::default()
+        };
+        assert_eq!(owner(Pods::Known(list)), DirOwner::Listed);
+        assert_eq!(
+            owner(Pods::Unknown(PodsUnknown::Settling)),
+            DirOwner::Unknown
+        );
+    }
+
+    #[test]
     fn an_orphan_is_dated_from_the_first_list_that_lacks_it() {
-        let (known, absent) = (&mut LogHistory::default(), list(false));
-        let unknown = Pods::Unknown(PodsUnknown::Settling);
-        assert_eq!(since(known, 10, &unknown, false), None);
-        assert_eq!(since(known, 20, &absent, true), None);
-        assert_eq!(since(known, 30, &absent, false), Some(30));
+        let (known, absent) = (&mut LogHistory::default(), DirOwner::Absent);
+        let unknown = DirOwner::Unknown;
+        assert_eq!(since(known, 10, unknown, false), None);
+        assert_eq!(since(known, 20, absent, true), None);
+        assert_eq!(since(known, 30, absent, false), Some(30));
         // A missing answer does not change what was known.
-        assert_eq!(since(known, 40, &unknown, false), Some(30));
-        assert_eq!(since(known, 50, &absent, false), Some(30));
+        assert_eq!(since(known, 40, unknown, false), Some(30));
+        assert_eq!(since(known, 50, absent, false), Some(30));
         // The runtime or a list has it again, even as finished.
-        assert_eq!(since(known, 60, &unknown, true), None);
-        assert_eq!(since(known, 70, &unknown, false), None);
-        assert_eq!(since(known, 80, &absent, false), Some(80));
-        assert_eq!(since(known, 90, &list(true), false), None);
-        assert_eq!(since(known, 100, &absent, false), Some(100));
+        assert_eq!(since(known, 60, unknown, true), None);
+        assert_eq!(since(known, 70, unknown, false), None);
+        assert_eq!(since(known, 80, absent, false), Some(80));
+        assert_eq!(since(known, 90, DirOwner::Listed, false), None);
+        assert_eq!(since(known, 100, absent, false), Some(100));
     }
 
     #[test]
     fn a_missing_directory_is_forgotten_and_an_unread_one_is_not() {
-        let (known, absent) = (&mut LogHistory::default(), list(false));
-        assert_eq!(since(known, 10, &absent, false), Some(10));
+        let (known, absent) = (&mut LogHistory::default(), DirOwner::Absent);
+        assert_eq!(since(known, 10, absent, false), Some(10));
         let mut unread = Logs {
             unread: vec!["it hangs".into()],
             ..Logs::default()
         };
         let (nobody, whole) = (IdSet::default(), Coverage::Whole);
-        known.date_orphans(&mut unread, &nobody, whole, &absent, at(20));
-        assert_eq!(since(known, 30, &absent, false), Some(10));
-        known.date_orphans(&mut Logs::default(), &nobody, whole, &absent, at(40));
-        assert_eq!(since(known, 50, &absent, false), Some(50));
+        known.date_orphans(&mut unread, &nobody, whole, |_| absent, at(20));
+        assert_eq!(since(known, 30, absent, false), Some(10));
+        known.date_orphans(&mut Logs::default(), &nobody, whole, |_| absent, at(40));
+        assert_eq!(since(known, 50, absent, false), Some(50));
     }
 
     #[test]
     fn an_incomplete_look_makes_no_orphan() {
-        let (known, absent) = (&mut LogHistory::default(), list(false));
+        let (known, absent) = (&mut LogHistory::default(), DirOwner::Absent);
         for coverage in [Coverage::Partial, Coverage::Living] {
-            let since = since_on(known, 10, &absent, false, coverage);
+            let since = since_on(known, 10, absent, false, coverage);
             assert_eq!(since, None, "{coverage:?}");
         }
-        assert_eq!(since(known, 20, &absent, false), Some(20));
+        assert_eq!(since(known, 20, absent, false), Some(20));
         // A missing answer does not end what was known.
-        let later = since_on(known, 30, &absent, false, Coverage::Partial);
+        let later = since_on(known, 30, absent, false, Coverage::Partial);
         assert_eq!(later, Some(20));
     }
 }

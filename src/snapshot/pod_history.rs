@@ -122,6 +122,12 @@ impl PodHistories {
             .collect()
     }
 
+    /// Says whether the last answer that says something of a pod lacks it.
+    pub(super) fn is_absent(&self, uid: &PodUid) -> bool {
+        let entry = self.0.get(uid);
+        entry.is_some_and(|entry| entry.absent_since.is_some())
+    }
+
     /// Returns how long until every currently absent pod has been absent for `settle`.
     pub(super) fn unsettled_for(&self, settle: Duration) -> Duration {
         let absent = self.0.values().filter_map(|entry| entry.absent_since);

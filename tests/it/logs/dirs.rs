@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crisweep::snapshot_file::decode;
 use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
 use serde_json::json;
 
@@ -147,6 +148,29 @@ async fn while_nothing_is_known_of_the_pods_every_directory_stays() {
         "{pass:#}"
     );
     assert!(tree.has(&gone));
+}
+
+/// A kubelet that has just started lists no pods, or some. The grace begins with a list that is believed.
+#[tokio::test]
+async fn a_list_that_is_not_believed_makes_no_orphan() {
+    let tree = Tree::plain();
+    let rig = Rig::start(living(&tree), tree.config(&json!({}))).await;
+    let whole = fs::read_to_string(rig.pods_file()).unwrap();
+    let gone = tree.dir(GONE);
+    let is_orphan = async || {
+        let answer = rig.service.request("GET", "/api/v1/snapshot").send().await;
+        let file = answer.unwrap().bytes().await.unwrap();
+        let logs = decode(&*file).unwrap().snapshot.logs;
+        let dir = logs.dirs.iter().find(|dir| *dir.path == *gone).unwrap();
+        dir.orphan_since.is_some()
+    };
+    let other = r#"{"kind":"PodList","items":[{"metadata":{"uid":"99999999-0000-4000-8000-000000000000"}}]}"#;
+    for list in [r#"{"kind":"PodList","items":[]}"#, other] {
+        fs::write(rig.pods_file(), list).unwrap();
+        assert!(!is_orphan().await, "{list}");
+    }
+    fs::write(rig.pods_file(), whole).unwrap();
+    assert!(is_orphan().await);
 }
 
 #[tokio::test]
