@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// More threads than all that is bounded here may take at once: some 100 of the service, most of them for token reviews.
 pub const THREADS_MAX: usize = 512;
@@ -64,32 +64,27 @@ impl BlockingPool {
         at_most: Duration,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NoAnswer> {
-        let (to, result) = oneshot::channel();
-        self.carry(at_most, Box::new(move || drop(to.send(work()))))
-            .await?;
-        result.await.map_err(|_panicked| NoAnswer::Failed)
+        let until = Instant::now() + at_most;
+        let thread = self.free_thread(at_most).await?;
+        thread.run_until(until, at_most, work).await
     }
 
-    /// Compiled once, not for each kind of work.
-    async fn carry(
-        &self,
-        at_most: Duration,
-        work: Box<dyn FnOnce() + Send>,
-    ) -> Result<(), NoAnswer> {
+    /// Waits for a free thread, at most `at_most`; its call then waits for no other. Fails at once as [`Self::run`] does.
+    ///
+    /// # Errors
+    /// If none is free in time.
+    pub async fn free_thread(&self, at_most: Duration) -> Result<FreeThread, NoAnswer> {
         if self.hanging() >= self.calls_max {
             return Err(NoAnswer::Hangs);
         }
-        let _waiting = Waiting::new(&self.waiting);
-        let until = Instant::now() + at_most;
-        let late = |_elapsed| NoAnswer::Timeout(at_most);
+        let waiting = Waiting::new(&self.waiting);
         let permit = Arc::clone(&self.permits).acquire_owned();
-        let permit = timeout_at(until, permit).await.map_err(late)?;
-        let call = spawn_blocking(move || {
-            work();
-            drop(permit);
-        });
-        let arrived = timeout_at(until, call).await.map_err(late)?;
-        arrived.map_err(|_panicked| NoAnswer::Failed)
+        let permit = timeout(at_most, permit).await;
+        let permit = permit.map_err(|_elapsed| NoAnswer::Timeout(at_most))?;
+        Ok(FreeThread {
+            permit: permit.map_err(|_closed| NoAnswer::Failed)?,
+            waiting,
+        })
     }
 
     /// Returns how many running calls have no waiting caller.
@@ -99,7 +94,60 @@ impl BlockingPool {
     }
 }
 
+/// A thread of a pool that is free for one call.
+#[derive(Debug)]
+pub struct FreeThread {
+    permit: OwnedSemaphorePermit,
+    waiting: Waiting,
+}
+
+impl FreeThread {
+    /// Runs `work` and waits for its end, at most `at_most`.
+    ///
+    /// # Errors
+    /// As [`BlockingPool::run`].
+    pub async fn run<T: Send + 'static>(
+        self,
+        at_most: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        let until = Instant::now() + at_most;
+        self.run_until(until, at_most, work).await
+    }
+
+    async fn run_until<T: Send + 'static>(
+        self,
+        until: Instant,
+        at_most: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        let (to, result) = oneshot::channel();
+        self.carry(until, at_most, Box::new(move || drop(to.send(work()))))
+            .await?;
+        result.await.map_err(|_panicked| NoAnswer::Failed)
+    }
+
+    /// Compiled once, not for each kind of work.
+    async fn carry(
+        self,
+        until: Instant,
+        at_most: Duration,
+        work: Box<dyn FnOnce() + Send>,
+    ) -> Result<(), NoAnswer> {
+        let Self { permit, waiting } = self;
+        let call = spawn_blocking(move || {
+            work();
+            drop(permit);
+        });
+        let arrived = timeout_at(until, call).await;
+        drop(waiting);
+        let arrived = arrived.map_err(|_elapsed| NoAnswer::Timeout(at_most))?;
+        arrived.map_err(|_panicked| NoAnswer::Failed)
+    }
+}
+
 /// Counts a waiting caller while it lives.
+#[derive(Debug)]
 struct Waiting(Arc<AtomicUsize>);
 
 impl Waiting {

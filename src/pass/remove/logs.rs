@@ -16,7 +16,7 @@ use crate::model::{
     Rows, link_name,
 };
 use crate::runtime::{self, Listing};
-use crate::system::blocking::BlockingPool;
+use crate::system::blocking::{BlockingPool, FreeThread, NoAnswer};
 
 /// How old a shared list of containers may be.
 const SHARED_FOR: Duration = Duration::from_millis(100);
@@ -98,6 +98,9 @@ impl LogRemover {
         client: &runtime::Client,
         removal: &Removal,
     ) -> RemovalStep<RemovalOutcome> {
+        // Before the questions: no answer may grow old while its removal waits for a thread.
+        let thread = self.pool.free_thread(self.patience).await;
+        let thread = thread.map_err(without_answer)?;
         match &removal.expected {
             Expected::PodLogDir {
                 uid,
@@ -109,16 +112,17 @@ impl LogRemover {
                 }
                 let (name, inode, planned) = (removal.subject.name.clone(), *inode, *modified_at);
                 let work = move |roots: &Roots| pod_dir(roots, &name, inode, planned);
-                Ok(self.run(work).await)
+                Ok(self.run(thread, work).await)
             }
             Expected::LogLink(id) => {
                 if lives(client, id).await? {
                     return stays("its container is there and has not exited");
                 }
                 let name = removal.subject.name.clone();
-                Ok(self.run(move |roots| dead_link(roots, &name)).await)
+                let work = move |roots: &Roots| dead_link(roots, &name);
+                Ok(self.run(thread, work).await)
             }
-            Expected::ContainerLog(container) => self.of_container(client, container).await,
+            Expected::ContainerLog(container) => self.of_container(thread, client, container).await,
             Expected::Container(_) | Expected::Sandbox | Expected::Image { .. } => {
                 stays("it was planned as something else")
             }
@@ -127,6 +131,7 @@ impl LogRemover {
 
     async fn of_container(
         &self,
+        thread: FreeThread,
         client: &runtime::Client,
         container: &RemovedContainer,
     ) -> RemovalStep<RemovalOutcome> {
@@ -137,7 +142,7 @@ impl LogRemover {
         };
         let link = link_name(&container.pod, &container.name, &container.id);
         let work = move |roots: &Roots| container_log(roots, &below, link.as_deref());
-        Ok(self.run(work).await)
+        Ok(self.run(thread, work).await)
     }
 
     /// Ends the removal if the log of a removed container may be written or read again.
@@ -165,20 +170,23 @@ impl LogRemover {
 
     async fn run(
         &self,
+        thread: FreeThread,
         work: impl FnOnce(&Roots) -> Result<RemovalOutcome, Error> + Send + 'static,
     ) -> RemovalOutcome {
         if self.stops.reached().is_some() {
             return RemovalOutcome::NotBegun;
         }
         let roots = Arc::clone(&self.roots);
-        match self.pool.run(self.patience, move || work(&roots)).await {
+        match thread.run(self.patience, move || work(&roots)).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => RemovalOutcome::failed(error.class(), error.to_string()),
-            Err(error) => {
-                RemovalOutcome::failed(FailureClass::Timeout, format!("log roots: {error}"))
-            }
+            Err(error) => without_answer(error),
         }
     }
+}
+
+fn without_answer(error: NoAnswer) -> RemovalOutcome {
+    RemovalOutcome::failed(FailureClass::Timeout, format!("log roots: {error}"))
 }
 
 /// Says whether a list names the containers of every pod.
@@ -214,4 +222,110 @@ async fn writes(
 async fn lives(client: &runtime::Client, id: &ContainerId) -> Result<bool, runtime::Error> {
     let status = client.container_status(id).await?;
     Ok(status.is_some_and(|status| status.state != ContainerState::Exited))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use crisweep_sim::{NodeBuilder, Options, PodSpec, Rpc, Sim};
+    use jiff::Timestamp;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::gc::{PodKnowledge, Subject};
+    use crate::model::{PodUid, RemoveReason, Target};
+
+    const UID: &str = "0123456789abcdef0123456789abcdef";
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A removal of the log of a static pod's container.
+    fn removal(roots: &Roots) -> Removal {
+        let pod = Arc::new(PodRef {
+            uid: PodUid::new(UID).unwrap(),
+            namespace: "default".into(),
+            name: "etcd".into(),
+        });
+        let log_path = format!("{}/default_etcd_{UID}/app/0.log", roots.pods.display());
+        let container = RemovedContainer {
+            id: ContainerId::new("a".repeat(64)).unwrap(),
+            name: "app".into(),
+            attempt: 0,
+            pod: Arc::clone(&pod),
+            created_at: Timestamp::UNIX_EPOCH,
+            log_path: log_path.clone().into(),
+        };
+        Removal {
+            subject: Subject {
+                target: Target::Logs,
+                id: log_path.into(),
+                name: "0.log".into(),
+                pod: Some(pod),
+                pod_state: PodKnowledge::Deleted,
+                attempt: 0,
+                created_at: Timestamp::UNIX_EPOCH,
+                age_seconds: 0,
+                image: None,
+            },
+            reason: RemoveReason::ContainerRemoved,
+            detail: Box::default(),
+            expected: Expected::ContainerLog(Box::new(container)),
+            superseded_by: Arc::default(),
+        }
+    }
+
+    /// All threads are busy with other logs on a slow disk.
+    #[tokio::test]
+    async fn a_pod_that_returns_while_its_log_waits_for_a_thread_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = NodeBuilder::new().pod(PodSpec::new("web").running("app", 0));
+        let sim = Sim::start(
+            dir.path().join("cri.sock"),
+            node.build(),
+            Options::default(),
+        )
+        .unwrap();
+        let client = runtime::Client::new(runtime::Settings {
+            endpoint: sim.socket().to_owned(),
+            image_endpoint: None,
+            timeout: PATIENCE,
+            removal_timeout: PATIENCE,
+            max_message_bytes: 16 << 20,
+            log_roots: runtime::LogRoots::default(),
+        });
+        let roots = Roots {
+            host_root: "/".into(),
+            pods: dir.path().join("pods"),
+            containers: dir.path().join("containers"),
+        };
+        let removal = removal(&roots);
+        let log = Path::new(removal.subject.id.as_str());
+        std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+        std::fs::write(log, "a line\n").unwrap();
+
+        let pool = BlockingPool::new(1);
+        let (end, may_end) = channel::<()>();
+        let busy = pool.free_thread(PATIENCE).await.unwrap();
+        let busy = tokio::spawn(busy.run(PATIENCE, move || may_end.recv().is_ok()));
+        let token = CancellationToken::new;
+        let stops = Stops::new(token(), token(), token(), None);
+        let remover = LogRemover::new(roots.clone(), pool, PATIENCE, stops);
+        let returns = async {
+            let asks = async {
+                while sim.call_count(Rpc::ListContainers) == 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let asked = tokio::time::timeout(Duration::from_millis(300), asks).await;
+            let pod = PodSpec::new("etcd").static_pod().uid(UID).running("app", 0);
+            sim.add_pod(&pod);
+            drop(end);
+            asked.is_ok()
+        };
+        let (outcome, _) = tokio::join!(remover.remove(&client, &removal), returns);
+        let why = "a container may write to it";
+        assert_eq!(outcome.unwrap_err(), RemovalOutcome::skipped(why));
+        assert!(log.exists());
+        assert!(!busy.await.unwrap().unwrap());
+    }
 }
