@@ -1,7 +1,7 @@
 //! Removes one image, after looking for its users once more: `RemoveImage` does not check, and removes an image
 //! with all its names even while containers use it.
 //!
-//! That costs two lists per image. A removal costs the runtime about as much, and the plan's look may be a
+//! That costs two lists per image, and one more beside new containers. A removal costs the runtime about as much, and the plan's look may be a
 //! whole batch old.
 
 use std::collections::BTreeSet;
@@ -11,6 +11,9 @@ use crate::gc::{Expected, Removal};
 use crate::model::{ContainerId, ContainerImage, Coverage, Image, ImageMatcher, RemovalOutcome};
 use crate::runtime;
 use crate::snapshot::Look;
+
+/// How often the containers are listed before a removal, if each list has new ones.
+const LISTS_MAX: usize = 5;
 
 /// Asks once more, and removes the image if it is still as planned. `look` is the plan's.
 pub(super) async fn image(
@@ -74,34 +77,44 @@ async fn find(client: &runtime::Client, key: &str) -> Result<Option<ListedImage>
 }
 
 /// Ends the removal if a container, in any state, names or mounts the image. Asks for the mounts of containers that
-/// are newer than the plan's look.
+/// are newer than the plan's look, and then lists again: an answer may take long, and a user may come meanwhile.
 async fn unused(client: &runtime::Client, look: &Look, image: &ListedImage) -> RemovalStep {
-    let list = client.list_containers().await?;
-    whole("ListContainers", list.malformed)?;
-    if list.coverage != Coverage::Whole {
-        return stays("not every container could be listed");
-    }
-    let users: BTreeSet<&ContainerImage> = list.rows.iter().map(|row| &*row.image).collect();
-    if users.iter().any(|user| user.names.is_empty()) {
-        return stays("a container does not say what it uses");
-    }
-    if image.is_meant(users.iter().flat_map(|user| &user.names)) {
-        return stays("a container uses it");
-    }
     let known = look.containers.as_ref().map(|list| list.rows.as_slice());
     let known: BTreeSet<&ContainerId> = known.unwrap_or_default().iter().map(|c| &c.id).collect();
-    for container in list.rows.iter().filter(|row| !known.contains(&row.id)) {
-        if container.id.is_stand_in() {
-            return stays("a container without an id may have it mounted");
+    let mut asked: BTreeSet<ContainerId> = BTreeSet::new();
+    for _ in 0..LISTS_MAX {
+        let list = client.list_containers().await?;
+        whole("ListContainers", list.malformed)?;
+        if list.coverage != Coverage::Whole {
+            return stays("not every container could be listed");
         }
-        let Some(status) = client.container_status(&container.id).await? else {
-            continue;
-        };
-        if image.is_meant(&status.volume_images) {
-            return stays("a container has it mounted");
+        let users: BTreeSet<&ContainerImage> = list.rows.iter().map(|row| &*row.image).collect();
+        if users.iter().any(|user| user.names.is_empty()) {
+            return stays("a container does not say what it uses");
+        }
+        if image.is_meant(users.iter().flat_map(|user| &user.names)) {
+            return stays("a container uses it");
+        }
+        let before = asked.len();
+        for container in list.rows.iter().filter(|row| !known.contains(&row.id)) {
+            if container.id.is_stand_in() {
+                return stays("a container without an id may have it mounted");
+            }
+            if !asked.insert(container.id.clone()) {
+                continue;
+            }
+            let Some(status) = client.container_status(&container.id).await? else {
+                continue;
+            };
+            if image.is_meant(&status.volume_images) {
+                return stays("a container has it mounted");
+            }
+        }
+        if asked.len() == before {
+            return Ok(());
         }
     }
-    Ok(())
+    stays("containers come faster than they say what they have mounted")
 }
 
 impl ListedImage {

@@ -48,6 +48,34 @@ async fn an_image_that_found_a_user_is_skipped() {
 }
 
 #[tokio::test]
+async fn an_image_that_finds_a_user_while_another_container_is_asked_is_skipped() {
+    let rig = Rig::start(idle(4), prune()).await;
+    for number in 0..4 {
+        use_once(&rig, &tag(number)).await;
+    }
+    plan(&rig).await;
+    let first = rig.sim.image_id(&tag(0)).unwrap();
+    rig.sim.set_removal_fault(&first, Fault::hang());
+    let id = rig.begin_gc("target=images").await;
+    until_true("the first is under way", || removed(&rig).len() == 1).await;
+    // Only its status says which images it has mounted.
+    rig.sim.add_pod(&PodSpec::new("new").running("app", 0));
+    rig.sim.set_fault(Rpc::ContainerStatus, Fault::hang());
+    let asked = rig.sim.call_count(Rpc::ContainerStatus);
+    rig.sim.clear_removal_fault(&first);
+    until_true("the new container is asked", || {
+        rig.sim.call_count(Rpc::ContainerStatus) > asked
+    })
+    .await;
+    let user = ContainerSpec::created("app", 0, hours(0)).image(&tag(1));
+    rig.sim.add_pod(&PodSpec::new("user").container(user));
+    rig.sim.clear_faults();
+    let pass = rig.finished(&id).await;
+    assert_eq!(counts(&pass), [3, 0, 1, 0], "{pass}");
+    assert_eq!(removed(&rig), [tag(0), tag(2), tag(3)]);
+}
+
+#[tokio::test]
 async fn an_image_that_was_tagged_pinned_or_removed_since_is_left() {
     let rig = Rig::start(idle(4), prune()).await;
     let pass = change_during_the_first_removal(&rig, || {
