@@ -289,14 +289,18 @@ impl<'a> LogLinkJudge<'a> {
     }
 }
 
-/// The namespace is the second part of the name; if it cannot be found, any protection counts.
+/// The parts of the name are pod, namespace, and container with id; if they cannot be found, any protection counts.
 fn protects_link(policy: &Policy, name: &str) -> bool {
-    let namespaces = &policy.protect.namespaces;
+    let protect = &policy.protect;
     let parts: Vec<&str> = name.split('_').collect();
-    match parts.as_slice() {
-        [_, namespace, _] => namespaces.contains(*namespace),
-        _ => !namespaces.is_empty(),
-    }
+    let [pod, namespace, log] = parts.as_slice() else {
+        return !protect.namespaces.is_empty() || protect.has_label_of_link(Default::default());
+    };
+    let container = log
+        .rsplit_once('-')
+        .map_or("", |(container, _id)| container);
+    protect.namespaces.contains(*namespace)
+        || protect.has_label_of_link([*pod, *namespace, container])
 }
 
 /// The rules for the log of a removed container, in the order in which they are asked: the first that says something is

@@ -143,6 +143,11 @@ fn link_rule(
     if !namespaces.is_empty() && !open {
         return Some("is in a protected namespace");
     }
+    let named = start.trim_end_matches('-').split('_').collect::<Vec<_>>();
+    let named = <[&str; 3]>::try_from(named).unwrap_or_default();
+    if policy.protect.has_label_of_link(named) {
+        return Some("bears a protected label, or may");
+    }
     if link.target != LinkTarget::Missing {
         return Some("is not known to be dead");
     }
