@@ -158,7 +158,7 @@ impl ConfigValue {
 /// Reads a list: JSON where it looks like it, else separated by commas; empty text is no items.
 fn list(text: String) -> ConfigValue {
     let trimmed = text.trim();
-    if trimmed.starts_with('[') {
+    if looks_like_json(trimmed) {
         let parsed = serde_json::from_str::<::config::Value>(trimmed);
         return parsed.map_or(ConfigValue::Text(text), ConfigValue::from);
     }
@@ -169,6 +169,15 @@ fn list(text: String) -> ConfigValue {
         .split(',')
         .map(|item| ConfigValue::Text(item.trim().to_owned()));
     ConfigValue::List(items.collect())
+}
+
+/// Tells a list in JSON, also one with a mistake, from an address such as `[::1]:20950` and an expression such as
+/// `[0-9]+`.
+fn looks_like_json(text: &str) -> bool {
+    let Some(inner) = text.strip_prefix('[') else {
+        return false;
+    };
+    inner.ends_with(']') || inner.trim_start().starts_with(['"', '\'', '{'])
 }
 
 /// The most characters of a text that a message repeats.

@@ -57,6 +57,36 @@ fn variables_can_set_every_type() {
 }
 
 #[test]
+fn items_may_begin_with_a_bracket() {
+    let env = [
+        ("CRISWEEP__WEB__LISTEN", "[::1]:1, [::]:2"),
+        ("CRISWEEP__POLICY__IMAGES__KEEP", "[0-9]+$"),
+    ];
+    let config = load_all("", &env, &Overrides::default()).unwrap();
+    let listen: Vec<String> = config.web.listen.iter().map(ToString::to_string).collect();
+    assert_eq!(listen, ["[::1]:1", "[::]:2"]);
+    let keep = config.effective.at("policy.images.keep");
+    assert_eq!(
+        keep.cloned().unwrap_or_default(),
+        ConfigValue::List(vec![ConfigValue::Text("[0-9]+$".to_owned())])
+    );
+    // A mistake in JSON is no item.
+    for mistake in [
+        r#"["kube-system""#,
+        "[kube-system]",
+        "['kube-system'",
+        "[ {",
+    ] {
+        let env = [("CRISWEEP__WEB__TRUSTED_HOSTS", mistake)];
+        let error = load_all("", &env, &Overrides::default()).unwrap_err();
+        assert!(
+            error.to_string().contains("must be a list"),
+            "{mistake}: {error}"
+        );
+    }
+}
+
+#[test]
 fn wrong_variables_and_flags_are_named() {
     for (name, value, words) in [
         (
