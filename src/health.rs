@@ -122,6 +122,20 @@ impl HealthFacts {
         }
     }
 
+    /// Returns what is known without a look: no more than whether the runtime answers.
+    pub fn without_look(answers: bool) -> Self {
+        if !answers {
+            return Self::default();
+        }
+        Self {
+            runtime: RuntimeHealth::Answers,
+            lists: ["containers", "sandboxes", "images"]
+                .map(|list| (list, None))
+                .into(),
+            ..Self::default()
+        }
+    }
+
     /// Holds the facts against the thresholds; `asked` says who told them.
     pub fn judge(self, marks: &Thresholds, asked: &'static str) -> HealthReport {
         let mut findings = self.findings(marks);

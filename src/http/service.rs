@@ -121,6 +121,18 @@ impl Service {
         self.observer.client().endpoint().display().to_string()
     }
 
+    /// Returns the latest look, for callers that cannot wait for the running one; once the runtime answers again, not one
+    /// that found it down.
+    pub(super) fn latest(&self) -> Option<Arc<Look>> {
+        let latest = self.observer.latest();
+        latest.filter(|look| look.runtime.is_ok() || !self.runtime_answers())
+    }
+
+    /// Says whether the runtime has answered `Version` in the running look.
+    pub(super) fn runtime_answers(&self) -> bool {
+        matches!(self.observer.version_so_far(), Some(Ok(_)))
+    }
+
     /// Returns the shared look; gives up after [`LOOK_PATIENCE`] if the runtime hangs.
     pub(super) async fn look(&self) -> Result<Arc<Look>, HttpError> {
         let look = self.observer.shared(self.config().collect.max_age);

@@ -146,7 +146,7 @@ struct LookStatus {
 struct RuntimeStatus {
     /// Its socket.
     endpoint: String,
-    /// Whether it answered to the last look, and that look is new.
+    /// Whether it answered to the last look, and that look is new; without one, whether it answers now.
     up: bool,
     name: Option<String>,
     version: Option<String>,
@@ -195,11 +195,13 @@ pub(super) async fn get(State(service): State<Service>, NoParameters: NoParamete
         Ok(Err(problem)) => (down(&service), Some(problem.error)),
         // While the runtime hangs the client wants to know exactly that; the age shows how old the rest is.
         Err(_elapsed) => {
-            let observed = match service.observer.latest() {
-                Some(look) => observed(&service, &look, false).await,
-                None => down(&service),
+            let (observed, error) = match service.latest() {
+                Some(look) => (
+                    observed(&service, &look, false).await,
+                    "the runtime does not answer in time; this is what the last look found",
+                ),
+                None => without_look(&service),
             };
-            let error = "the runtime does not answer in time; this is what the last look found";
             (observed, Some(error.to_owned()))
         }
     };
@@ -266,6 +268,29 @@ fn down(service: &Service) -> Observed {
         },
         found: None,
     }
+}
+
+/// The answer while a look goes on and none before it tells anything, and why. The runtime may have answered already: a
+/// look at many dead containers takes long on a sick node.
+fn without_look(service: &Service) -> (Observed, &'static str) {
+    let version = service.observer.version_so_far();
+    let why = match &version {
+        Some(Ok(_)) => "the runtime answers; the look at the node is not over yet",
+        Some(Err(_)) | None => {
+            "the runtime does not answer in time; the node was not looked at yet"
+        }
+    };
+    let mut observed = down(service);
+    match version {
+        Some(Ok(it)) => {
+            let runtime = &mut observed.runtime;
+            (runtime.up, runtime.name, runtime.version) =
+                (true, Some(it.runtime), Some(it.version));
+        }
+        Some(Err(error)) => observed.runtime.error = Some(error.to_string()),
+        None => {}
+    }
+    (observed, why)
 }
 
 /// What a look found. One that is not `young` does not show whether the runtime is up.

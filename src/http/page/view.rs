@@ -121,7 +121,7 @@ impl View {
         let look = service.observer.shared(max_age);
         let (look, is_new) = match tokio::time::timeout(LOOK_PATIENCE, look).await {
             Ok(Ok(look)) => (Some(look), true),
-            Ok(Err(_)) | Err(_) => (service.observer.latest(), false),
+            Ok(Err(_)) | Err(_) => (service.latest(), false),
         };
         let pass = match &asked.pass {
             Some(id) => Some(
@@ -202,7 +202,7 @@ impl NodeView {
         };
         let mut facts = match &look {
             Some(look) => HealthFacts::of(look, is_new, pods.0),
-            None => HealthFacts::default(),
+            None => HealthFacts::without_look(service.runtime_answers()),
         };
         if service.observer.hangs() {
             facts.service = Some(HealthFinding::problem("service hangs, restart it"));

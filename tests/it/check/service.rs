@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::{Told, check};
 use crate::support::ca::Ca;
+use crate::support::service::Service;
 use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
 
@@ -130,6 +131,42 @@ async fn a_service_without_its_runtime_is_not_ready() {
     over_tcp(&rig, &[])
         .await
         .is(2, "UNKNOWN: runtime gives no answer [service]");
+}
+
+#[tokio::test]
+async fn a_runtime_that_answers_while_a_look_goes_on_is_not_called_silent() {
+    let changes = json!({ "runtime": { "timeout": "60s" }, "collect": { "max_age": "0s" } });
+    let mut rig = Rig::start(nodes::litter(2), changes).await;
+    rig.sim.set_fault(Rpc::ImageFsInfo, Fault::hang());
+    // The first look; then one after the runtime was down.
+    for is_first in [true, false] {
+        rig.kill().await;
+        if is_first {
+            rig.service = Service::start(&rig.config_file()).await;
+        } else {
+            rig.sim.stop().await;
+            rig.service = Service::start(&rig.config_file()).await;
+            over_tcp(&rig, &["--timeout=20s"])
+                .await
+                .is(2, "UNKNOWN: runtime gives no answer [service]");
+            rig.sim.start().unwrap();
+        }
+        rig.listed().await;
+        let (told, status, page) = tokio::join!(
+            over_tcp(&rig, &["--timeout=20s"]),
+            rig.get("/api/v1/status"),
+            rig.get("/")
+        );
+        let findings = "list of containers not read; list of sandboxes not read +1";
+        told.is(2, &format!("UNKNOWN: {findings} [service]"));
+        let status = status.json();
+        assert_eq!(status["runtime"]["up"], true, "{status:#}");
+        assert_eq!(status["runtime"]["name"], "containerd");
+        let why = "the runtime answers; the look at the node is not over yet";
+        assert_eq!(status["look_error"], why);
+        let title = "<title>Not known whether healthy: list of containers not read";
+        assert!(page.text.contains(title), "{}", page.text);
+    }
 }
 
 #[tokio::test]
