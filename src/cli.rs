@@ -14,6 +14,7 @@ mod run;
 pub mod screen;
 pub mod service;
 pub mod status;
+mod usual_file;
 
 use std::path::PathBuf;
 

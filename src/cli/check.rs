@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 use tokio::time::{Instant, timeout_at};
 
 use super::command::args::whole;
+use super::usual_file::refused;
 use crate::app;
 use crate::cli::service::{RemoteArgs, ServiceQuery, Silence, Site};
 use crate::config::{Overrides, Thresholds};
@@ -164,11 +165,12 @@ pub async fn run(args: CheckArgs, origin: ConfigOrigin) -> ExitCode {
 }
 
 async fn inspect(args: &CheckArgs, origin: ConfigOrigin, by: Instant) -> HealthReport {
-    let config = match app::set_up(origin.file, origin.overrides).await {
+    let config = match app::set_up(origin.file.clone(), origin.overrides).await {
         Ok((config, _reload)) => config,
         Err(error) => {
             // No log is set up yet. The result must not wait for a reader of this line.
-            let line = format!("crisweep: {}", escape::lines(&error.to_string()));
+            let error = refused(&error.to_string(), origin.file.as_deref());
+            let line = format!("crisweep: {}", escape::lines(&error));
             telemetry::say(&line, Duration::ZERO);
             return HealthReport::unknown("configuration refused; crisweep config FILE says why");
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 #[cfg(feature = "demo")]
 use super::demo;
 use super::service::{Remote, Site};
+use super::usual_file::{USUAL_FILE, refused};
 use super::{
     Cli, Command, Ending, Global, PrepareStateArgs, check, command, doctor, explain, help, output,
     passes, rules, status,
@@ -77,7 +78,8 @@ async fn run_command(cli: Cli) -> ExitCode {
     let (config, reload) = match app::set_up(cli.global.config_file.clone(), overrides).await {
         Ok(set_up) => set_up,
         Err(error) => {
-            print_error(&error.to_string());
+            let file = cli.global.config_file.as_deref();
+            print_error(&refused(&error.to_string(), file));
             return ExitCode::from(EXIT_USAGE);
         }
     };
@@ -284,9 +286,6 @@ fn asks_a_service(command: &Command) -> bool {
         | Command::Man(_) => false,
     }
 }
-
-/// Where the package and the unit have the service's configuration.
-const USUAL_FILE: &str = "/etc/crisweep/crisweep.yaml";
 
 /// Takes the service's usual configuration file for what a person runs beside the service: without it a node that only
 /// observes, or protects something, would be cleaned by the defaults. A file that may be there counts.

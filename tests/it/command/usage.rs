@@ -35,6 +35,26 @@ async fn config_prints_the_effective_configuration_which_loads_again() {
     assert_eq!(text(&output.stdout), printed);
 }
 
+/// No flag names that file, so the answer must.
+#[tokio::test]
+async fn the_usual_file_is_named_where_it_is_refused() {
+    let script = "mount -t tmpfs crisweep-test /etc && mkdir /etc/crisweep \
+        && echo 'gc: { batch_sise: 3 }' > /etc/crisweep/crisweep.yaml && exec \"$0\" \"$1\"";
+    for command in ["plan", "check"] {
+        // A mount that only this command sees; needs root.
+        let output = std::process::Command::new("unshare")
+            .args(["--mount", "sh", "-c", script])
+            .args([env!("CARGO_BIN_EXE_crisweep"), command])
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command}: {said}");
+        for words in ["/etc/crisweep/crisweep.yaml", "gc.batch_sise"] {
+            assert!(said.contains(words), "{command}: {said}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn config_refuses_with_2_and_names_every_key() {
     let dir = tempfile::tempdir().unwrap();
