@@ -124,10 +124,6 @@ fn row_ink(line: &str) -> Option<Ink> {
 /// Asks the service; the inner error says why it told nothing.
 async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<ShownPasses, String>> {
     #[derive(Deserialize)]
-    struct Passes {
-        passes: Vec<Pass>,
-    }
-    #[derive(Deserialize)]
     struct Removals {
         removals: Vec<RemovalRecord>,
     }
@@ -135,20 +131,10 @@ async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<ShownPas
         .await
         .up_to(ANSWER_MAX_BYTES);
     let Some(id) = &args.id else {
-        let limit = args.limit.unwrap_or(PASSES);
-        // Waiting and running ones included, as far as the history goes back.
-        let path = if limit <= HISTORY {
-            "/api/v1/passes".to_owned()
-        } else {
-            format!("/api/v1/passes?limit={}", limit.min(PASSES_MAX))
-        };
-        let answer = question.ask(&path).await?;
-        return Ok(answer.map(|Passes { mut passes }| {
-            passes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-            ShownPasses {
-                passes,
-                removals: Vec::new(),
-            }
+        let passes = recent(&question, args.limit.unwrap_or(PASSES)).await?;
+        return Ok(passes.map(|passes| ShownPasses {
+            passes,
+            removals: Vec::new(),
         }));
     };
     let (id, limit) = (escape::url(id), args.limit.unwrap_or(REMOVALS_MAX));
@@ -162,6 +148,36 @@ async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<ShownPas
         passes: vec![pass],
         removals,
     }))
+}
+
+/// Asks for the last passes, page by page.
+async fn recent(question: &ServiceQuery, limit: u32) -> anyhow::Result<Result<Vec<Pass>, String>> {
+    #[derive(Deserialize)]
+    struct PassesPage {
+        passes: Vec<Pass>,
+        /// Where older ones begin.
+        next: Option<i64>,
+    }
+    let most = usize::try_from(limit).unwrap_or(usize::MAX);
+    // Waiting and running ones included, as far as the history goes back.
+    let mut path = if limit <= HISTORY {
+        "/api/v1/passes".to_owned()
+    } else {
+        format!("/api/v1/passes?limit={}", limit.min(PASSES_MAX))
+    };
+    let mut shown = Vec::new();
+    loop {
+        let PassesPage { passes, next } = match question.ask(&path).await? {
+            Ok(page) => page,
+            Err(why) => return Ok(Err(why)),
+        };
+        shown.extend(passes);
+        let Some(next) = next.filter(|_| shown.len() < most) else {
+            shown.truncate(most);
+            return Ok(Ok(shown));
+        };
+        path = format!("/api/v1/passes?limit={PASSES_MAX}&before={next}");
+    }
 }
 
 async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<ShownPasses> {

@@ -152,6 +152,26 @@ async fn a_pass_that_the_history_forgot_is_found_in_the_database() {
 }
 
 #[tokio::test]
+async fn the_command_shows_as_many_passes_as_it_is_asked_for() {
+    let changes = json!({ "state": { "journal_bytes": "4MiB" } });
+    let rig = Rig::start(nodes::healthy(), changes).await;
+    // One more than the service answers at a time.
+    for _ in 0..201 {
+        rig.gc("dry_run=true&target=logs").await;
+    }
+    let url = format!("--service.url=http://{}", rig.address);
+    for (limit, shown) in [
+        ("--limit=200", 200),
+        ("--limit=201", 201),
+        ("--limit=1000", 201),
+    ] {
+        let output = run(&["passes", limit, "--output=json", &url]).await;
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["passes"].as_array().unwrap().len(), shown, "{limit}");
+    }
+}
+
+#[tokio::test]
 async fn the_command_shows_passes_with_and_without_the_service() {
     let dir = tempfile::tempdir().unwrap();
     let socket = format!("unix:{}", dir.path().join("crisweep.sock").display());
