@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::output::print;
 use crate::access::web_config::WebConfig;
 use crate::app;
 use crate::config::Config;
@@ -62,7 +63,10 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
     config.runtime.simulated_disk_bytes = Some(DISK_BYTES);
     config.runtime.endpoint = Some(socket.display().to_string());
     set_policy(config, log_roots);
-    greet(scheme(config), address);
+    if let Err(error) = greet(scheme(config), address) {
+        node.shutdown().await;
+        return Err(error);
+    }
     let reload: crate::http::Reload = Arc::new(|| {
         let error = "the demo reads its configuration only at its start".to_owned();
         Box::pin(std::future::ready(Err(error)))
@@ -95,12 +99,12 @@ fn scheme(config: &Config) -> &'static str {
 }
 
 /// Prints on standard output what to try; the log goes to standard error.
-fn greet(scheme: &str, mut address: SocketAddr) {
+fn greet(scheme: &str, mut address: SocketAddr) -> anyhow::Result<()> {
     if address.ip().is_unspecified() {
         address.set_ip(Ipv4Addr::LOCALHOST.into());
     }
     let url = format!("{scheme}://{address}");
-    println!(
+    print(&format!(
         "A simulated node with {EXITED} exited containers and {NOT_READY} dead sandboxes, five of \
          which cannot be removed,\nunused images and the logs of pods that are gone.\nIn another terminal:\n\n\
          \x20 curl {url}/metrics                         what Prometheus sees\n\
@@ -109,7 +113,7 @@ fn greet(scheme: &str, mut address: SocketAddr) {
          \x20 curl -X POST '{url}/gc?wait=60s'           a pass: the report says what it removed and why it kept the rest\n\
          \x20 curl -N -X POST '{url}/gc?follow=true'     a pass, reported line by line\n\n\
          Ctrl-C ends it.\n"
-    );
+    ))
 }
 
 fn temp_dir() -> anyhow::Result<std::path::PathBuf> {

@@ -1,12 +1,15 @@
 //! `crisweep demo`.
 
 use std::fs;
+use std::io::Read;
+use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::support::rig::{config, write};
-use crate::support::service::Service;
-use crate::support::wait::until;
+use crate::support::service::{Service, program};
+use crate::support::wait::{PATIENCE, until, until_true};
 
 /// For the simulated pod source the machine's own pods would look deleted.
 #[tokio::test]
@@ -38,8 +41,47 @@ async fn the_demo_leaves_the_machines_own_logs_alone() {
     demo.post("/-/reload")
         .await
         .refused(400, "the demo reads its configuration only at its start");
-    demo.signal(rustix::process::Signal::TERM);
+    demo.signal(Signal::TERM);
     assert!(demo.exited().await.success());
+}
+
+/// A reader may go away (`| head -1`).
+#[tokio::test]
+async fn a_greeting_that_is_not_read_ends_no_demo_and_one_that_cannot_be_written_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |stdout: Stdio, stderr: Stdio| {
+        let mut demo = program();
+        demo.env("TMPDIR", dir.path())
+            .args(["demo", "--web.listen-address=127.0.0.1:0"])
+            .stdout(stdout)
+            .stderr(stderr);
+        demo.spawn().unwrap()
+    };
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let ended = start(full.into(), Stdio::piped()).wait_with_output();
+    let output = tokio::time::timeout(PATIENCE, ended)
+        .await
+        .unwrap()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot write standard output"), "{said}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut log = tempfile::NamedTempFile::new().unwrap();
+    let mut demo = start(writer.into(), log.reopen().unwrap().into());
+    let mut said = String::new();
+    until_true("the demo serves", || {
+        log.read_to_string(&mut said).unwrap();
+        assert!(!said.contains("panicked"), "{said}");
+        said.contains("configuration in force")
+    })
+    .await;
+    let pid = Pid::from_raw(demo.id().unwrap().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert!(demo.wait().await.unwrap().success());
 }
 
 #[tokio::test]
@@ -65,7 +107,7 @@ async fn the_demo_has_something_to_collect_of_each_kind() {
     })
     .await;
     assert_eq!(summary["logs"]["remove"]["dead-link"], 20, "{summary:#}");
-    demo.signal(rustix::process::Signal::TERM);
+    demo.signal(Signal::TERM);
     assert!(demo.exited().await.success());
 }
 
@@ -93,7 +135,7 @@ async fn the_demo_removes_litter_of_deleted_pods_even_right_after_boot() {
         (deleted.as_u64() > Some(0)).then_some(())
     })
     .await;
-    demo.signal(rustix::process::Signal::TERM);
+    demo.signal(Signal::TERM);
     assert!(demo.exited().await.success());
 }
 
@@ -113,6 +155,6 @@ async fn the_demos_disk_shrinks_by_its_removed_images() {
     let wanted = freed / crisweep_sim::demo::DISK_BYTES as f64;
     let lost = ratio("before") - ratio("after");
     assert!((lost - wanted).abs() < 1e-9, "{lost} {wanted} {pass:#}");
-    demo.signal(rustix::process::Signal::TERM);
+    demo.signal(Signal::TERM);
     assert!(demo.exited().await.success());
 }
