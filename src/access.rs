@@ -27,12 +27,12 @@ use crate::model::{Caller, CallerKind, labelled};
 use crate::system::blocking::BlockingPool;
 pub use config::{Config, Listen};
 pub use digest::NoRandomness;
-use passwords::Passwords;
+use passwords::{PasswordVerdict, Passwords};
 pub use peer::Peer;
 use review::{Review, Reviewed};
 use tls::{PeerIdentity, Tls};
 use tokens::Tokens;
-use web::{BasicAuthResult, Web};
+use web::Web;
 
 /// The user name with which a token of a file is a password.
 const TOKEN_USER: &str = "token";
@@ -238,14 +238,14 @@ impl Access {
         let web = self.web.as_ref().filter(|web| web.has_users())?;
         Some(
             match web.check(&self.passwords, asking.peer, encoded).await {
-                BasicAuthResult::User(user) => {
+                (user, PasswordVerdict::Right) => {
                     let has = scope_of(self.act_users.is_empty() || self.act_users.contains(&user));
                     grant(Caller::new(CallerKind::User, user), has, asking.scope)
                 }
-                BasicAuthResult::Wrong => {
+                (_, PasswordVerdict::Wrong) => {
                     Decision::Unauthenticated("the user or the password is wrong".into())
                 }
-                BasicAuthResult::Busy => Decision::Unavailable(
+                (_, PasswordVerdict::Busy) => Decision::Unavailable(
                     "too many passwords are being checked; try again later".into(),
                 ),
             },

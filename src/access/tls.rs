@@ -24,15 +24,6 @@ use tokio_rustls::server::TlsStream;
 use super::web_config::{KeyRefusal, Pem, TlsServerConfig, read_text};
 pub use identity::PeerIdentity;
 
-/// Which versions of HTTP the server speaks over TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HttpVersions {
-    /// HTTP/1.1.
-    Http1,
-    /// HTTP/2 where the client can, else HTTP/1.1.
-    Http1And2,
-}
-
 /// A server's side of TLS. Cloning shares.
 #[derive(Clone)]
 pub struct Tls {
@@ -50,11 +41,11 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the certificates and the key.
+    /// Reads the certificates and the key. Speaks the first of these protocols that the client speaks.
     ///
     /// # Errors
     /// If one cannot be read or is unusable, or the key is another certificate's.
-    pub fn load(settings: &TlsServerConfig, http: HttpVersions) -> Result<Self, KeyRefusal> {
+    pub fn load(settings: &TlsServerConfig, protocols: &[&[u8]]) -> Result<Self, KeyRefusal> {
         let provider = Arc::new(CryptoProvider {
             cipher_suites: settings.cipher_suites.clone(),
             kx_groups: settings.curves.clone(),
@@ -78,10 +69,7 @@ impl Tls {
         config.ignore_client_order = settings.prefer_server_cipher_suites;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        config.alpn_protocols = match http {
-            HttpVersions::Http1 => vec![b"http/1.1".to_vec()],
-            HttpVersions::Http1And2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        };
+        config.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
         Ok(Self {
             acceptor: TlsAcceptor::from(Arc::new(config)),
             verifies_clients: settings.client_auth.trusted().is_some(),

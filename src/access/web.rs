@@ -32,14 +32,6 @@ pub enum Error {
     Disk(#[from] NoAnswer),
 }
 
-/// What basic authentication says of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum BasicAuthResult {
-    User(String),
-    Wrong,
-    Busy,
-}
-
 /// The web configuration file at work.
 #[derive(Debug)]
 pub(super) struct Web {
@@ -117,26 +109,22 @@ impl Web {
         }
     }
 
-    /// Checks what follows `Basic` in the header.
+    /// Checks what follows `Basic` in the header. Returns the user's name too.
     pub(super) async fn check(
         &self,
         passwords: &Passwords,
         peer: &Peer,
         encoded: &str,
-    ) -> BasicAuthResult {
+    ) -> (String, PasswordVerdict) {
         let Some((user, password)) = decode(encoded) else {
-            return BasicAuthResult::Wrong;
+            return (String::new(), PasswordVerdict::Wrong);
         };
         let in_force = self.watch.in_force();
         let users = &in_force.web.users;
         let verdict = passwords
             .check(users, peer.client(), &user, &password)
             .await;
-        match verdict {
-            PasswordVerdict::Right => BasicAuthResult::User(user),
-            PasswordVerdict::Wrong => BasicAuthResult::Wrong,
-            PasswordVerdict::Busy => BasicAuthResult::Busy,
-        }
+        (user, verdict)
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::tls::{HttpVersions, Tls};
+use super::tls::Tls;
 use super::web_config::{Error, KeyRefusal, WebConfig};
 use crate::system::blocking::BlockingPool;
 
@@ -33,12 +33,15 @@ pub struct WebConfigInForce {
 
 impl WebConfigInForce {
     fn load(web: WebConfig) -> Result<Self, KeyRefusal> {
-        let http = if web.http2 {
-            HttpVersions::Http1And2
+        let protocols: &[&[u8]] = if web.http2 {
+            &[b"h2", b"http/1.1"]
         } else {
-            HttpVersions::Http1
+            &[b"http/1.1"]
         };
-        let tls = web.tls.as_ref().map(|settings| Tls::load(settings, http));
+        let tls = web
+            .tls
+            .as_ref()
+            .map(|settings| Tls::load(settings, protocols));
         let tls = tls.transpose()?;
         Ok(Self { web, tls })
     }

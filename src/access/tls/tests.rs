@@ -16,7 +16,7 @@ const PLAIN: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: se
 fn load(dir: &TestDir, more: &str) -> Result<Tls, KeyRefusal> {
     dir.write("web.yml", &format!("{PLAIN}{more}"));
     let web = WebConfig::load(&dir.web()).unwrap();
-    Tls::load(&web.tls.unwrap(), HttpVersions::Http1And2)
+    Tls::load(&web.tls.unwrap(), &[b"h2", b"http/1.1"])
 }
 
 /// What a handshake came to: on the server's side, and the client's connection.
@@ -260,7 +260,7 @@ async fn versions_suites_curves_and_protocols_are_those_of_the_file() {
 async fn http_1_alone_is_offered_on_request() {
     let dir = TestDir::new(PLAIN);
     let web = WebConfig::load(&dir.web()).unwrap();
-    let tls = Tls::load(&web.tls.unwrap(), HttpVersions::Http1).unwrap();
+    let tls = Tls::load(&web.tls.unwrap(), &[b"http/1.1"]).unwrap();
     let both = |config: &mut ClientConfig| {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     };

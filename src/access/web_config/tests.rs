@@ -5,7 +5,7 @@ use rustls::version::{TLS12, TLS13};
 
 use super::*;
 use crate::access::test_certificates::TestDir;
-use crate::access::tls::{HttpVersions, Tls};
+use crate::access::tls::Tls;
 
 const HASH: &str = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG";
 
@@ -329,8 +329,7 @@ fn promtool_accepts_what_we_accept() {
         dir.write("web.yml", &text);
         let read = WebConfig::load(&dir.web()).unwrap_or_else(|error| panic!("{text}\n{error}"));
         if let (Some(section), None) = (&read.tls, unknown) {
-            Tls::load(section, HttpVersions::Http1)
-                .unwrap_or_else(|error| panic!("{text}\n{error}"));
+            Tls::load(section, &[b"http/1.1"]).unwrap_or_else(|error| panic!("{text}\n{error}"));
         }
         let Some((is_accepted, said)) = promtool(&dir.web()) else {
             return;

@@ -1,7 +1,7 @@
 //! Web configuration files: any content is accepted, or refused with a reason that names the file and no value.
 
 use crisweep::access::passwords::BcryptHash;
-use crisweep::access::tls::{HttpVersions, Tls};
+use crisweep::access::tls::Tls;
 use crisweep::access::web_config::{Error, WebConfig};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -75,7 +75,7 @@ fn load(text: &[u8]) -> Result<WebConfig, Error> {
     }
     if let Ok(Some(tls)) = read.as_ref().map(|read| &read.tls) {
         // Its certificates are none.
-        assert!(Tls::load(tls, HttpVersions::Http1And2).is_err());
+        assert!(Tls::load(tls, &[b"h2", b"http/1.1"]).is_err());
     }
     read
 }
