@@ -79,6 +79,16 @@ pub(crate) const fn every<T: strum::VariantArray + Copy, const N: usize>() -> [T
     }
 }
 
+/// Counts rows by state, in the order of `all`.
+pub fn by_state<S: Copy + PartialEq + Into<&'static str>, T, const N: usize>(
+    all: [S; N],
+    rows: &[T],
+    state: impl Fn(&T) -> S,
+) -> [(&'static str, usize); N] {
+    let count = |of: S| rows.iter().filter(|row| state(row) == of).count();
+    all.map(|of| (of.into(), count(of)))
+}
+
 /// Gives an enum `ALL`, its variants in order, and `label`, a variant's name as metrics, the API and the configuration
 /// write it. With the enum itself inside it also derives what a closed set of words needs, under the same names.
 macro_rules! labelled {

@@ -18,8 +18,8 @@ use crate::fleet::FleetStatus;
 use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::gc::{self, Policy};
 use crate::model::{
-    Brake, Container, ContainerState, Coverage, FailureClass, NodeFigures, Pass, PodSandbox,
-    PodSandboxState, Pods, Snapshot, Target,
+    Brake, ContainerState, Coverage, FailureClass, NodeFigures, Pass, PodSandboxState, Pods,
+    Snapshot, Target, by_state,
 };
 use crate::runtime::Listing;
 use crate::snapshot::{Look, LookResult, Weight};
@@ -365,18 +365,12 @@ fn pods(config: &Config, look: &Look, judged: Option<&PlanStatus>) -> PodsStatus
 fn states(look: &Look) -> BTreeMap<&'static str, BTreeMap<&'static str, usize>> {
     let mut states = BTreeMap::new();
     if let Ok(list) = &look.containers {
-        let counts: &mut BTreeMap<_, _> = states.entry("containers").or_default();
-        for state in ContainerState::ALL {
-            let is_in = |row: &&Container| row.state == state;
-            counts.insert(state.into(), list.rows.iter().filter(is_in).count());
-        }
+        let counts = by_state(ContainerState::ALL, &list.rows, |row| row.state);
+        states.insert("containers", counts.into());
     }
     if let Ok(list) = &look.sandboxes {
-        let counts: &mut BTreeMap<_, _> = states.entry("sandboxes").or_default();
-        for state in PodSandboxState::ALL {
-            let is_in = |row: &&PodSandbox| row.state == state;
-            counts.insert(state.into(), list.rows.iter().filter(is_in).count());
-        }
+        let counts = by_state(PodSandboxState::ALL, &list.rows, |row| row.state);
+        states.insert("sandboxes", counts.into());
     }
     states
 }

@@ -4,21 +4,19 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::page::{MetricsPage, plain, sample, seconds};
-use crate::model::{Container, ContainerState};
+use crate::model::{Container, ContainerState, by_state};
 
 /// Namespaces are the only names from outside that become labels, so their number is bounded.
 const NAMESPACES_MAX: usize = 10;
 
 pub(super) fn encode(containers: &[Container], page: &mut MetricsPage) {
-    let mut states = BTreeMap::from(ContainerState::ALL.map(|state| (state, 0_usize)));
-    for container in containers {
-        *states.entry(container.state).or_default() += 1;
-    }
-    let samples = states
-        .iter()
-        .map(|(state, &count)| sample([("state", state.label())], count))
-        .collect();
-    page.gauge(plain("cri_containers"), "Containers by state", samples);
+    let states = by_state(ContainerState::ALL, containers, |it| it.state);
+    let samples = states.map(|(state, count)| sample([("state", state)], count));
+    page.gauge(
+        plain("cri_containers"),
+        "Containers by state",
+        samples.into(),
+    );
 
     let exited = || {
         containers
