@@ -12,7 +12,7 @@ mod error;
 mod known_rows;
 pub mod wire;
 
-use crate::model::every;
+use crate::model::labelled;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -79,15 +79,7 @@ pub enum ListMode {
     Status,
 }
 
-impl ListMode {
-    /// Every mode.
-    pub const ALL: [Self; 6] = every();
-
-    /// Returns the mode as metrics write it.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
+labelled!(ListMode);
 
 /// An unfiltered list, or the part of it that could be read.
 #[derive(Clone, Debug)]

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use crate::model::labelled;
+
 /// A line of a log file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
@@ -19,29 +21,21 @@ pub struct LogLine {
 }
 
 /// Who wrote a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum LogStream {
     /// The container, to its standard output.
     Stdout,
     /// The container, to its standard error.
     Stderr,
-    /// The line is not of this format.
+    /// The line is not of this format, and names none.
+    #[strum(serialize = "")]
     Unknown,
 }
 
-impl LogStream {
-    /// Every stream.
-    pub(super) const ALL: [Self; 3] = [Self::Stdout, Self::Stderr, Self::Unknown];
-
-    /// Returns its name in a log line; empty if it has none.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
-            Self::Unknown => "",
-        }
-    }
-}
+labelled!(LogStream);
 
 /// Longest time in a line, by RFC 3339 with nanoseconds and an offset.
 const TIME_BYTES_MAX: usize = 40;

@@ -471,7 +471,7 @@ fn none_lacks_an_id(rpc: lists::Rpc, count: usize) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Malformed {
-        method: rpc.name,
+        method: rpc.name(),
         defect: Defect::NoIds(count),
     })
 }

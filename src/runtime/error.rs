@@ -198,18 +198,9 @@ impl Error {
 
     /// Says whether time ran out, here or in the runtime.
     pub fn is_timeout(&self) -> bool {
-        match self {
-            Self::Timeout { .. } => true,
-            Self::Status { status, .. } => {
-                status.code() == Code::DeadlineExceeded
-                    || (status.code() == Code::Unknown
-                        && status.message().contains(DOCKER_TIMEOUT_TEXT))
-            }
-            Self::Unreachable { .. }
-            | Self::NotReady { .. }
-            | Self::TooLarge { .. }
-            | Self::Malformed { .. } => false,
-        }
+        matches!(self, Self::Timeout { .. })
+            || self.has_code(Code::DeadlineExceeded)
+            || (self.has_code(Code::Unknown) && self.says(&[DOCKER_TIMEOUT_TEXT]))
     }
 
     /// Says whether the streaming itself may have failed, so that a unary list may work: the transport broke,
@@ -249,14 +240,8 @@ impl Error {
 
     /// Says whether the runtime answered with one of these texts.
     fn says(&self, texts: &[&str]) -> bool {
-        match self {
-            Self::Status { status, .. } => texts.iter().any(|text| status.message().contains(text)),
-            Self::Unreachable { .. }
-            | Self::Timeout { .. }
-            | Self::NotReady { .. }
-            | Self::TooLarge { .. }
-            | Self::Malformed { .. } => false,
-        }
+        let says = |status: &tonic::Status| texts.iter().any(|it| status.message().contains(it));
+        matches!(self, Self::Status { status, .. } if says(status))
     }
 
     /// Says whether the runtime answered that the object does not exist.
@@ -279,17 +264,9 @@ impl Error {
             let text = status.message();
             text.starts_with("unknown service") || text.starts_with("unknown method")
         };
-        match self {
-            Self::Status { status, .. } => {
-                status.code() == Code::Unimplemented
-                    || (status.code() == Code::Unknown && says_so(status))
-            }
-            Self::Unreachable { .. }
-            | Self::Timeout { .. }
-            | Self::NotReady { .. }
-            | Self::TooLarge { .. }
-            | Self::Malformed { .. } => false,
-        }
+        self.has_code(Code::Unimplemented)
+            || (self.has_code(Code::Unknown)
+                && matches!(self, Self::Status { status, .. } if says_so(status)))
     }
 
     fn has_code(&self, code: Code) -> bool {

@@ -11,7 +11,8 @@ const QUERY_CHARS_MAX: usize = 200;
 const PAGE_MAX: usize = 100_000;
 
 /// Which verdicts are shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub(super) enum Show {
     /// All.
     #[default]
@@ -26,11 +27,7 @@ impl Show {
     pub(super) const ALL: [Self; 3] = [Self::All, Self::Goes, Self::Stays];
 
     pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Goes => "goes",
-            Self::Stays => "stays",
-        }
+        self.into()
     }
 }
 

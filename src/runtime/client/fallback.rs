@@ -249,7 +249,7 @@ async fn descend<K: FallbackList>(
         && found.is_empty()
         && coverage != Coverage::Whole
     {
-        let method = K::LIST.unary.name;
+        let method = K::LIST.unary.name();
         return Err(Error::TooLarge {
             method,
             bytes,
@@ -335,7 +335,7 @@ async fn ask<K: FallbackList>(
 ) -> Result<ListChunk<K::Model>, Error> {
     let deadline = clock.next();
     if deadline.is_zero() {
-        let method = K::LIST.unary.name;
+        let method = K::LIST.unary.name();
         let after = clock.each.saturating_mul(DEADLINES);
         return Err(Error::Timeout { method, after });
     }

@@ -23,11 +23,15 @@ use crate::runtime::codec::{ListChunk, RowReader};
 use crate::runtime::convert::{Interner, WireRow};
 use crate::runtime::{Defect, Error, ListMode, Listing};
 
-/// An RPC's name, and its path on the wire.
+/// An RPC's path on the wire.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rpc {
-    pub(super) name: &'static str,
-    path: &'static str,
+pub(super) struct Rpc(&'static str);
+
+impl Rpc {
+    /// Returns its name, the last part of its path.
+    pub(super) fn name(self) -> &'static str {
+        self.0.rsplit('/').next().unwrap_or(self.0)
+    }
 }
 
 /// The two RPCs that read one list.
@@ -39,38 +43,20 @@ pub(super) struct ListRpc {
 }
 
 pub(super) const CONTAINERS: ListRpc = ListRpc {
-    streaming: Rpc {
-        name: "StreamContainers",
-        path: "/runtime.v1.RuntimeService/StreamContainers",
-    },
-    unary: Rpc {
-        name: "ListContainers",
-        path: "/runtime.v1.RuntimeService/ListContainers",
-    },
+    streaming: Rpc("/runtime.v1.RuntimeService/StreamContainers"),
+    unary: Rpc("/runtime.v1.RuntimeService/ListContainers"),
     stream: |streams| &streams.containers,
 };
 
 pub(super) const SANDBOXES: ListRpc = ListRpc {
-    streaming: Rpc {
-        name: "StreamPodSandboxes",
-        path: "/runtime.v1.RuntimeService/StreamPodSandboxes",
-    },
-    unary: Rpc {
-        name: "ListPodSandbox",
-        path: "/runtime.v1.RuntimeService/ListPodSandbox",
-    },
+    streaming: Rpc("/runtime.v1.RuntimeService/StreamPodSandboxes"),
+    unary: Rpc("/runtime.v1.RuntimeService/ListPodSandbox"),
     stream: |streams| &streams.sandboxes,
 };
 
 pub(super) const IMAGES: ListRpc = ListRpc {
-    streaming: Rpc {
-        name: "StreamImages",
-        path: "/runtime.v1.ImageService/StreamImages",
-    },
-    unary: Rpc {
-        name: "ListImages",
-        path: "/runtime.v1.ImageService/ListImages",
-    },
+    streaming: Rpc("/runtime.v1.ImageService/StreamImages"),
+    unary: Rpc("/runtime.v1.ImageService/ListImages"),
     stream: |streams| &streams.images,
 };
 
@@ -185,11 +171,11 @@ impl RuntimeConnection {
         R: WireRow,
     {
         let answer = async {
-            let whole = self.read::<Q, R>(shared, rpc.path, message, deadline);
+            let whole = self.read::<Q, R>(shared, rpc.0, message, deadline);
             let whole = whole.await?;
             whole.map(Response::new).ok_or_else(|| Defect::Empty.into())
         };
-        self.call(rpc.name, deadline, answer).await
+        self.call(rpc.name(), deadline, answer).await
     }
 
     /// Reads a list over its streaming RPC; `None` if the runtime lacks it.
@@ -202,8 +188,8 @@ impl RuntimeConnection {
         if !self.stream(rpc).is_worth_a_try(connection) {
             return Ok(None);
         }
-        let answer = self.read_stream::<R>(rpc.streaming.path, deadline);
-        match self.call(rpc.streaming.name, deadline, answer).await {
+        let answer = self.read_stream::<R>(rpc.streaming.0, deadline);
+        match self.call(rpc.streaming.name(), deadline, answer).await {
             Err(error) if error.is_unimplemented() => {
                 // If another connection answered, the next list asks again.
                 self.leave_stream(rpc, connection, None);
