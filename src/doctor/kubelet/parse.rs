@@ -50,20 +50,10 @@ fn unquoted(value: &str) -> &str {
     value
 }
 
-/// Returns the path of the configuration file.
-pub(super) fn config_file(flags: &BTreeMap<String, String>) -> Option<&str> {
-    flags
-        .get("config")
-        .map(String::as_str)
-        .filter(|path| !path.is_empty())
-}
-
-/// Returns the path of the directory of drop-ins.
-pub(super) fn config_dir(flags: &BTreeMap<String, String>) -> Option<&str> {
-    flags
-        .get("config-dir")
-        .map(String::as_str)
-        .filter(|path| !path.is_empty())
+/// Returns the value of a flag that is a path: `config`, the configuration file, or `config-dir`, its drop-ins.
+pub(super) fn path<'a>(flags: &'a BTreeMap<String, String>, flag: &str) -> Option<&'a str> {
+    let path = flags.get(flag).map(String::as_str);
+    path.filter(|path| !path.is_empty())
 }
 
 /// Reads a configuration file: YAML, which JSON is too.

@@ -155,8 +155,8 @@ fn files(host_root: &Path, args: &[String]) -> (Vec<ConfigFile>, Option<String>)
         root,
     };
     let mut files: Vec<ConfigFile> = Vec::new();
-    files.extend(parse::config_file(&flags).map(|path| root.file(Path::new(path))));
-    let Some(dir) = parse::config_dir(&flags) else {
+    files.extend(parse::path(&flags, "config").map(|path| root.file(Path::new(path))));
+    let Some(dir) = parse::path(&flags, "config-dir") else {
         return (files, None);
     };
     let mut names = Vec::new();
