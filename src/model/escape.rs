@@ -15,23 +15,40 @@ fn is_control(c: char) -> bool {
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Escapes a text for use within one line.
-pub fn line(text: &str) -> Cow<'_, str> {
-    let is_long = text.len() > TEXT_MAX_CHARS && text.chars().count() > TEXT_MAX_CHARS;
-    if !is_long && !text.contains(is_control) {
+/// Writes the characters that need it in another way.
+fn escaped(
+    text: &str,
+    needs_it: impl Fn(char) -> bool,
+    write: impl Fn(char, &mut String),
+) -> Cow<'_, str> {
+    if !text.contains(&needs_it) {
         return Cow::Borrowed(text);
     }
-    let mut escaped = String::with_capacity(text.len().min(TEXT_MAX_CHARS) + 16);
-    for c in text.chars().take(TEXT_MAX_CHARS) {
-        match c {
-            c if is_control(c) => escaped.extend(c.escape_default()),
-            c => escaped.push(c),
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if needs_it(c) {
+            write(c, &mut escaped);
+        } else {
+            escaped.push(c);
         }
     }
-    if is_long {
-        escaped.push_str("...");
-    }
     Cow::Owned(escaped)
+}
+
+fn write_escape(c: char, to: &mut String) {
+    to.extend(c.escape_default());
+}
+
+/// Escapes a text for use within one line.
+pub fn line(text: &str) -> Cow<'_, str> {
+    // A text has no more characters than bytes.
+    if text.len() > TEXT_MAX_CHARS
+        && let Some((end, _)) = text.char_indices().nth(TEXT_MAX_CHARS)
+    {
+        let (begin, _) = text.split_at(end);
+        return Cow::Owned(format!("{}...", escaped(begin, is_control, write_escape)));
+    }
+    escaped(text, is_control, write_escape)
 }
 
 /// [`line`] for an owned text.
@@ -44,35 +61,7 @@ pub fn owned_line(text: String) -> String {
 
 /// Escapes a text whose line breaks are crisweep's own.
 pub fn lines(text: &str) -> Cow<'_, str> {
-    let needs_escape = |c: char| c != '\n' && is_control(c);
-    if !text.contains(needs_escape) {
-        return Cow::Borrowed(text);
-    }
-    let mut escaped = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            c if needs_escape(c) => escaped.extend(c.escape_default()),
-            c => escaped.push(c),
-        }
-    }
-    Cow::Owned(escaped)
-}
-
-/// Escapes a text for an HTML page.
-pub fn html(text: &str) -> String {
-    let text = line(text);
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
+    escaped(text, |c| c != '\n' && is_control(c), write_escape)
 }
 
 /// Writes a text as one part of a path, or as a value of a query.
@@ -93,18 +82,10 @@ pub fn url(text: &str) -> String {
 /// characters.
 pub fn json(text: &str) -> Cow<'_, str> {
     // Below DEL there is only JSON's syntax and what it escapes itself.
-    let needs_escape = |c: char| c >= '\u{7f}' && is_control(c);
-    if !text.contains(needs_escape) {
-        return Cow::Borrowed(text);
-    }
-    let mut escaped = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            c if needs_escape(c) => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => escaped.push(c),
-        }
-    }
-    Cow::Owned(escaped)
+    let needs_it = |c: char| c >= '\u{7f}' && is_control(c);
+    escaped(text, needs_it, |c, to| {
+        to.push_str(&format!("\\u{:04x}", u32::from(c)));
+    })
 }
 
 /// Writes JSON through [`json`]. Each write must be valid UTF-8 by itself, as serializers and logs do.
@@ -163,11 +144,6 @@ mod tests {
         let mut written = JsonWriter(Vec::new());
         serde_json::to_writer(&mut written, &[HOSTILE]).unwrap();
         assert_eq!(written.0, escaped.as_bytes());
-    }
-
-    #[test]
-    fn html_special_characters_are_escaped() {
-        assert_eq!(html("<b>\"&'\n"), r"&lt;b&gt;&quot;&amp;&#39;\n");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Numbers, times and names as the page writes them. All text from outside goes through [`text`].
 
 use jiff::{SignedDuration, Timestamp};
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use crate::model::{Target, escape};
 
@@ -10,7 +10,7 @@ const NAME_CHARS: usize = 120;
 
 /// Escapes a text from outside: for HTML, and so that no control character reaches a terminal that shows the source.
 pub(super) fn text(text: &str) -> Markup {
-    PreEscaped(escape::html(text))
+    html! { (escape::line(text)) }
 }
 
 /// The same for a name in a table, cut where it is very long.
@@ -94,6 +94,11 @@ fn moment(time: Timestamp, words: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_from_outside_is_no_html() {
+        assert_eq!(text("<b>\"&\n").0, r"&lt;b&gt;&quot;&amp;\n");
+    }
 
     #[test]
     fn numbers_have_their_thousands_apart() {
