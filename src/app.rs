@@ -37,7 +37,7 @@ use crate::trigger::Worker;
 use crate::{runtime, telemetry};
 use loops::Loops;
 use manager::Managed;
-use signals::{signals, stop_asked};
+use signals::{Signals, signals, stop_asked};
 
 /// When the process exits after the stop signal, whatever still hangs. Its waits (removals in flight, open
 /// requests, last writes) take less; systemd and the kubelet kill it after 30 s.
@@ -52,26 +52,36 @@ pub const LAST_WRITES: Duration = Duration::from_secs(1);
 /// Timeout for reading the configuration file.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// What a service has before it starts.
+#[derive(Debug)]
+pub struct Bound {
+    /// Where it listens.
+    pub listeners: Vec<Listener>,
+    signals: Signals,
+}
+
 /// Runs the service on the listeners from [`bind`] until a stop signal.
 ///
 /// # Errors
 /// If no runtime is found, or another crisweep works on the node.
 pub async fn serve(
     config: Config,
-    listeners: Vec<Listener>,
+    bound: Bound,
     flag: Option<String>,
     reload: Reload,
 ) -> anyhow::Result<()> {
-    let access = Access::new(&config.web, config.pods.api_server()).await?;
+    let Bound {
+        listeners,
+        mut signals,
+    } = bound;
     let reporting = Managed::of_environment();
     let stop = Stop::default();
     let shutdown = stop.shutdown.clone();
-    // Before the service is reported ready, so that no signal is missed.
-    let mut signals = signals()?;
     let (settings, changes) = watch::channel(Arc::new(config.clone()));
     let (manager, pulses) = (reporting.manager.clone(), reporting.pulses.clone());
     let mut loops = Loops::new(pulses.clone());
     let started = async {
+        let access = Access::new(&config.web, config.pods.api_server()).await?;
         let mut runner = runner(changes.clone(), flag).await?;
         // The runtime is asked while the disk works.
         let (looking, until) = (first_look(runner.observer.clone()), shutdown.clone());
@@ -79,9 +89,9 @@ pub async fn serve(
             until.run_until_cancelled(looking).await;
         });
         let past = remember(&config, &mut runner).await?;
-        anyhow::Ok((runner, past))
+        anyhow::Ok((access, runner, past))
     };
-    let (runner, (history, hold)) = tokio::select! {
+    let (access, runner, (history, hold)) = tokio::select! {
         started = started => started?,
         signal = signals.stop() => {
             tracing::info!(signal, "stopped before the start was complete");
@@ -291,11 +301,13 @@ fn service(
     service
 }
 
-/// Listens on all addresses, or on none.
+/// Listens for signals, then on all addresses or on none.
 ///
 /// # Errors
 /// If an address cannot be listened on.
-pub fn bind(web: &access::Config) -> anyhow::Result<Vec<Listener>> {
+pub fn bind(web: &access::Config) -> anyhow::Result<Bound> {
+    // First: who sees an address may send one.
+    let signals = signals()?;
     let mut listeners = Vec::with_capacity(web.listen.len());
     for listen in &web.listen {
         let listener = http::serve::listen(web, listen).with_context(|| {
@@ -304,7 +316,7 @@ pub fn bind(web: &access::Config) -> anyhow::Result<Vec<Listener>> {
         tracing::info!(address = %listener, "listening");
         listeners.push(listener);
     }
-    Ok(listeners)
+    Ok(Bound { listeners, signals })
 }
 
 /// Looks until the runtime answers, and once more when the pod source has settled, so that readiness and the

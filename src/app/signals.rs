@@ -6,6 +6,7 @@ use tokio::signal::unix::{self, SignalKind, signal};
 use crate::http::Service;
 
 /// The signals that the service handles.
+#[derive(Debug)]
 pub(super) struct Signals {
     terminate: unix::Signal,
     interrupt: unix::Signal,

@@ -39,8 +39,8 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
 }
 
 async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
-    let listeners = app::bind(&config.web)?;
-    let address = listeners.iter().find_map(Listener::tcp_address);
+    let bound = app::bind(&config.web)?;
+    let address = bound.listeners.iter().find_map(Listener::tcp_address);
     let address = address.context("the demo needs an address to listen on (web.listen)")?;
     let socket = directory.join("cri.sock");
     let pods_file = directory.join("pods.json");
@@ -71,7 +71,7 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
         let error = "the demo reads its configuration only at its start".to_owned();
         Box::pin(std::future::ready(Err(error)))
     });
-    let result = app::serve(config.clone(), listeners, None, reload).await;
+    let result = app::serve(config.clone(), bound, None, reload).await;
     node.shutdown().await;
     result
 }

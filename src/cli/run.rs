@@ -234,15 +234,15 @@ fn run_without_service(cli: &Cli, overrides: &Overrides) -> Option<ExitCode> {
 }
 
 async fn serve(config: Config, flag: Option<String>, reload: http::Reload) -> anyhow::Result<()> {
-    let listeners = match app::bind(&config.web) {
-        Ok(listeners) => listeners,
+    let bound = match app::bind(&config.web) {
+        Ok(bound) => bound,
         // Usually another crisweep is already running.
         Err(error) => match held(&config).await {
             Some(held) => return Err(error.context(held)),
             None => return Err(error),
         },
     };
-    app::serve(config, listeners, flag, reload).await
+    app::serve(config, bound, flag, reload).await
 }
 
 /// Returns the crisweep that holds the state directory, if there is one and the disk answers.

@@ -79,10 +79,7 @@ fn items_may_begin_with_a_bracket() {
     ] {
         let env = [("CRISWEEP__WEB__TRUSTED_HOSTS", mistake)];
         let error = load_all("", &env, &Overrides::default()).unwrap_err();
-        assert!(
-            error.contains("must be a list"),
-            "{mistake}: {error}"
-        );
+        assert!(error.contains("must be a list"), "{mistake}: {error}");
     }
 }
 
