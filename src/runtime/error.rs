@@ -172,7 +172,7 @@ impl Error {
                 why: root_cause(&status),
             };
         }
-        if let Some((bytes, limit)) = sizes(&status) {
+        if let Some((bytes, limit)) = sizes(method, &status) {
             return Self::TooLarge {
                 method,
                 bytes,
@@ -287,9 +287,11 @@ fn is_not_ready(method: &str, status: &tonic::Status) -> bool {
 }
 
 /// Reads weight and limit from the two texts that servers use: grpc-go's, and tonic's.
-fn sizes(status: &tonic::Status) -> Option<(u64, u64)> {
+fn sizes(method: &str, status: &tonic::Status) -> Option<(u64, u64)> {
     let text = status.message();
-    if status.code() == Code::ResourceExhausted {
+    // A proxy, or containerd where a list that it makes itself is too large, hands grpc-go's text on as UNKNOWN.
+    let lost_its_code = status.code() == Code::Unknown && !ABOUT_ONE_OBJECT.contains(&method);
+    if status.code() == Code::ResourceExhausted || lost_its_code {
         let (_, pair) = text.split_once("larger than max (")?;
         let (bytes, limit) = pair.split_once(" vs. ")?;
         return Some((bytes.parse().ok()?, leading_number(limit)?));

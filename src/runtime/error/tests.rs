@@ -83,6 +83,27 @@ fn both_servers_too_large_texts_give_both_numbers() {
 }
 
 #[test]
+fn a_list_is_too_large_also_where_its_error_lost_the_code() {
+    let text = "rpc error: code = ResourceExhausted desc = grpc: received message larger than max \
+                (4659741 vs. 4194304): unknown";
+    let list = sorted("ListContainers", Code::Unknown, text);
+    assert!(
+        matches!(
+            list,
+            Error::TooLarge {
+                bytes: 4_659_741,
+                limit: 4_194_304,
+                ..
+            }
+        ),
+        "{list:?}"
+    );
+    // A removal's answer is never large: something behind it is.
+    let removal = sorted("RemoveContainer", Code::Unknown, text);
+    assert!(matches!(removal, Error::Status { .. }), "{removal:?}");
+}
+
+#[test]
 fn our_own_errors_are_classified_by_type_and_not_by_text() {
     let over = ours(
         Oversize {
