@@ -78,10 +78,7 @@ impl PassRun<'_> {
         if round == 0 {
             progress::planned(self.record, &plan, target);
         } else {
-            // A failed removal is tried once in a pass.
-            let stayed = &self.tally.stayed;
-            plan.removals
-                .retain(|it| !stayed.contains(it.subject.id.as_str()));
+            self.drop_tried(target, &mut plan);
             let why = match target {
                 Target::Images => "still above the low threshold",
                 Target::Containers | Target::Sandboxes | Target::Logs => "seen by now",
@@ -98,6 +95,22 @@ impl PassRun<'_> {
             self.no_longer_seen.remove(&found);
         }
         Ok(Some(removals))
+    }
+
+    /// Drops from a further round's plan what this pass has tried to remove: once in a pass is enough.
+    fn drop_tried(&mut self, target: Target, plan: &mut Plan) {
+        let (stayed, gone) = (&self.tally.stayed, &self.tally.gone);
+        plan.removals
+            .retain(|it| !stayed.contains(it.subject.id.as_str()));
+        let count = plan.removals.len();
+        plan.removals
+            .retain(|it| !gone.contains(&(target, it.subject.id.clone())));
+        let still_listed = count - plan.removals.len();
+        if still_listed > 0 {
+            let why =
+                format!("{still_listed} removed or gone are still listed, and are not tried again");
+            self.report_problem(target, &why);
+        }
     }
 
     /// Reports what the plan could not take into account.

@@ -37,7 +37,7 @@ pub(super) struct Tally<'a> {
     pub(super) ended_since_look: u64,
     /// Ids of objects that failed or were skipped.
     pub(super) stayed: BTreeSet<String>,
-    /// Containers and sandboxes that are gone by the runtime's word; the look after the pass proves it.
+    /// What is gone by the runtime's word, except logs; the look after the pass proves it of containers and sandboxes.
     pub(super) gone: BTreeSet<(Target, Text)>,
     /// Containers and sandboxes whose removal failed for the first time; they may go later all the same.
     pub(super) failed: BTreeSet<(Target, Text)>,
@@ -132,13 +132,15 @@ impl<'a> Tally<'a> {
         if !failed_before {
             self.share.tried(subject.target, outcome);
         }
-        if matches!(subject.target, Target::Containers | Target::Sandboxes) {
-            let object = (subject.target, subject.id.clone());
-            if outcome.is_gone() {
+        let object = (subject.target, subject.id.clone());
+        match subject.target {
+            Target::Containers | Target::Sandboxes | Target::Images if outcome.is_gone() => {
                 self.gone.insert(object);
-            } else if failed && !failed_before {
+            }
+            Target::Containers | Target::Sandboxes if failed && !failed_before => {
                 self.failed.insert(object);
             }
+            Target::Containers | Target::Sandboxes | Target::Images | Target::Logs => {}
         }
     }
 }

@@ -140,6 +140,29 @@ async fn one_that_cannot_be_removed_does_not_hold_the_others_back() {
 }
 
 #[tokio::test]
+async fn an_image_that_stays_although_it_was_removed_is_tried_once() {
+    // Its size is unknown: no gain is expected of it, which would end the pass.
+    const SIZELESS: &str = "registry.example/sizeless:1";
+    let room = json!({ "policy": { "images": {
+        "min_age": "0s",
+        "high_threshold_percent": 0,
+        "low_threshold_percent": 0,
+    } } });
+    let rig = Rig::start(idle(0).image(SIZELESS, 0), room).await;
+    let stuck = rig.sim.image_id(SIZELESS).unwrap();
+    rig.sim.set_removal_fault(&stuck, Fault::pretend());
+    let pass = rig.gc("target=images").await;
+    assert_eq!(removed(&rig), [SIZELESS]);
+    assert_eq!(counts(&pass), [1, 0, 0, 0], "{pass}");
+    assert_eq!(pass["outcome"], "partial", "{pass}");
+    let errors = pass["errors"].to_string();
+    assert!(
+        errors.contains("images: 1 removed or gone are still listed"),
+        "{errors}"
+    );
+}
+
+#[tokio::test]
 async fn an_image_is_removed_by_id_and_handler_with_all_its_tags() {
     let node = idle(1)
         .tag(&tag(0), "registry.example/other:2")
