@@ -48,7 +48,7 @@ use crate::model::{
     ContainerId, ContainerState, KeepReason, PodRef, PodUid, Quarantined, RemoveReason,
     RemovedContainer, Target, Text,
 };
-pub use missing_knowledge::kept_for_missing_knowledge;
+pub use missing_knowledge::{kept_for_missing_knowledge, kept_for_unknown_exits};
 pub use options::{PassOptions, SavedPlan};
 pub use plan::{plan, plan_within};
 pub use planned::PlannedObjects;

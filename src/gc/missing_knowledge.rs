@@ -1,5 +1,5 @@
-//! Objects kept only because their pods are unknown: if the pods were known to be finished, they would be removed. A
-//! pass that keeps such objects reports it, because it has not done all it was asked for.
+//! Objects kept only because something is unknown: if their pods were known to be finished, or their exits dated, they
+//! would be removed. A pass that keeps such objects reports it, because it has not done all it was asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,9 +8,11 @@ use super::age::at_least;
 use super::index::RowSet;
 use super::knowledge::{Knowledge, can_never_be_listed};
 use super::logs::{self, LogObject};
-use super::plan::removable_of_unknown;
+use super::plan::{plan, removable_of_unknown};
 use super::{PodDoubt, Policy, Verdict};
-use crate::model::{KeepReason, PodUid, Snapshot, Target, pod_uid_of};
+use crate::model::{
+    Container, ContainerId, ContainerState, KeepReason, PodUid, Snapshot, Target, pod_uid_of,
+};
 
 /// Counts the objects that only wait for knowledge that their pod is finished, by target and by why the pod is unknown.
 pub fn kept_for_missing_knowledge(
@@ -34,6 +36,27 @@ pub fn kept_for_missing_knowledge(
     }
     more.retain(|_, count| *count > 0);
     more
+}
+
+/// Counts the containers that can be removed once it is known that every exit at an unknown time was long ago; also
+/// names one that exited so. `None`: no such container stays for that.
+pub fn kept_for_unknown_exits<'a>(
+    snapshot: &'a Snapshot,
+    policy: &Policy,
+) -> Option<(usize, &'a ContainerId)> {
+    let is_undated =
+        |it: &Container| it.state == ContainerState::Exited && it.finished_at.is_none();
+    let example = snapshot.containers.iter().find(|it| is_undated(it))?;
+    let mut supposed = snapshot.clone();
+    for row in supposed.containers.iter_mut().filter(|it| is_undated(it)) {
+        row.finished_at = Some(row.created_at);
+    }
+    let removable = |snapshot| {
+        let plan = plan(snapshot, policy, &[Target::Containers].into());
+        plan.removals.len()
+    };
+    let more = removable(&supposed).saturating_sub(removable(snapshot));
+    (more > 0).then_some((more, &example.id))
 }
 
 /// Counts the old enough log directories of pods of which the runtime has nothing.

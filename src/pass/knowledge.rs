@@ -83,14 +83,28 @@ impl PassRun<'_> {
         let mut now = BTreeSet::new();
         for ((target, doubt), count) in gc::kept_for_missing_knowledge(&snapshot, policy, targets) {
             let (why, remedy) = (doubt.words(&knowledge), doubt.remedy(state));
-            let error = format!(
-                "{target}: {count} stay because their pods may not be finished: {why}; {remedy}"
-            );
-            if !self.record.pass().errors.contains(&error) {
-                tracing::warn!(pass.id = %self.record.id(), target = target.label(), count, why, "pods unknown");
+            now.insert((
+                target,
+                format!(
+                    "{target}: {count} stay because their pods may not be finished: {why}; {remedy}"
+                ),
+            ));
+        }
+        let undated = gc::kept_for_unknown_exits(&snapshot, policy);
+        if let Some((count, id)) = undated.filter(|_| targets.contains(&Target::Containers)) {
+            now.insert((
+                Target::Containers,
+                format!(
+                    "containers: {count} stay because it is not known when they exited: no answer to ContainerStatus \
+                     of {id} says it"
+                ),
+            ));
+        }
+        for (target, error) in &now {
+            if !self.record.pass().errors.contains(error) {
+                tracing::warn!(pass.id = %self.record.id(), target = target.label(), error, "too little is known");
                 self.record.error(error.clone());
             }
-            now.insert((target, error));
         }
         // A whole look shows all that stays now. What a part of the lists showed may still be there.
         if snapshot.seen.is_all() {

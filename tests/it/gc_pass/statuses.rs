@@ -35,6 +35,10 @@ async fn containers_whose_status_hangs_stay_and_hold_back_no_others() {
     let pass = rig.gc("target=containers").await;
     assert_eq!(rig.exited_containers(), BAD, "{pass:#}");
     assert_eq!(pass["targets"]["containers"]["removed"], GOOD, "{pass:#}");
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let errors = pass["errors"].to_string();
+    let error = "containers: 30 stay because it is not known when they exited";
+    assert!(errors.contains(error), "{errors}");
     assert!(
         began.elapsed() < Duration::from_secs(15),
         "{:?}",
