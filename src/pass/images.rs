@@ -187,17 +187,25 @@ impl PassRun<'_> {
             return;
         };
         let rules = &self.config.policy.images;
-        if let Some(other) = &store.other_mount
+        let mut kept = plan.kept.iter();
+        let may_be_due = match &store.other_mount {
+            Some(other) => space_wanted(rules, other.usage) > 0,
+            // These would go if the file system were full.
+            None => rules.makes_room() && kept.any(|it| it.reason == KeepReason::BelowThreshold),
+        };
+        if may_be_due
             && rules.enabled
-            && space_wanted(rules, other.usage) > 0
+            && let Some(why) = unmeasured(look)
         {
-            let why = &other.why;
-            self.report_problem(Target::Images, &format!("no room is made: {why}"));
+            self.report_problem(Target::Images, &why);
         }
     }
 
-    /// Reports how much space is still missing, if any.
+    /// Reports how much space is still missing, if any, or that this is not known.
     fn report_missing_room(&mut self, look: &Look, wanted: u64, before: FilesystemUsage) {
+        if let Some(why) = unmeasured(look) {
+            self.report_problem(Target::Images, &why);
+        }
         let rules = self.config.policy.images.freeing_on();
         let Some(after) = usage(look).filter(|after| space_wanted(&rules, *after) > 0) else {
             return;
@@ -284,6 +292,27 @@ impl PassRun<'_> {
 
 fn usage(look: &Look) -> Option<FilesystemUsage> {
     look.store.filesystem()
+}
+
+/// Says why the usage of the file system that holds the images is not known; `None` if it is, or if the images are not.
+fn unmeasured(look: &Look) -> Option<String> {
+    let store = look.store.known()?;
+    if store.filesystem.is_some() {
+        return None;
+    }
+    if let Some(other) = &store.other_mount {
+        return Some(format!("no room is made: {}", other.why));
+    }
+    let why = match &look.filesystems {
+        Err(error) => error.to_string(),
+        Ok(named) => named.image.first().map_or_else(
+            || "the runtime names none".to_owned(),
+            |it| format!("statvfs of {} gave no figures", it.mountpoint),
+        ),
+    };
+    Some(format!(
+        "the image file system could not be measured ({why}), so that no room is made"
+    ))
 }
 
 fn before_first_batch(look: &Look) -> Option<BeforeFirstBatch> {

@@ -4,6 +4,7 @@ mod ages;
 mod races;
 mod room;
 mod stay;
+mod unmeasured;
 
 use crisweep_sim::{ContainerSpec, DEFAULT_IMAGE, NodeBuilder, PodSpec, Rpc, hours};
 use serde_json::{Value, json};

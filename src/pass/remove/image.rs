@@ -1,8 +1,8 @@
 //! Removes one image, after looking for its users once more: `RemoveImage` does not check, and removes an image
 //! with all its names even while containers use it.
 //!
-//! That costs two lists per image, and one more beside new containers. A removal costs the runtime about as much, and the plan's look may be a
-//! whole batch old.
+//! That costs two lists per image, and one more beside new containers. A removal costs the runtime about as much, and
+//! the plan's look may be a whole batch old.
 
 use std::collections::BTreeSet;
 
