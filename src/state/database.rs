@@ -92,6 +92,9 @@ pub enum Error {
     /// It is not crisweep's, or a later version's.
     #[error("{NAME} {0}")]
     Foreign(String),
+    /// An earlier call met damage.
+    #[error("{0}")]
+    Damaged(String),
     /// Another process reads one state for so long that no space of the write-ahead log can be used again.
     #[error("{NAME}-wal has {0} bytes: another process keeps reading an old state of {NAME}")]
     LogTooLong(u64),
@@ -124,6 +127,7 @@ impl Error {
             ),
             Self::Sqlite(error) => error.sqlite_error_code() == Some(ErrorCode::DiskFull),
             Self::Foreign(_)
+            | Self::Damaged(_)
             | Self::LogTooLong(_)
             | Self::Closed
             | Self::Unreadable(_)
@@ -151,7 +155,7 @@ impl Error {
                     || error.extended_code == rusqlite::ffi::SQLITE_ERROR
             }
             // The content is not of the type that was written, or not ours.
-            Self::Sqlite(_) | Self::Foreign(_) => true,
+            Self::Sqlite(_) | Self::Foreign(_) | Self::Damaged(_) => true,
             // A directory or a link in its place.
             Self::File { source, .. } => source.kind() == io::ErrorKind::Other,
             Self::LogTooLong(_)

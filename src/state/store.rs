@@ -105,7 +105,7 @@ impl StateDir {
         }
         let opened = match self.damage.take() {
             None => self.open_database(),
-            Some(why) => Err(Error::Foreign(why)),
+            Some(why) => Err(Error::Damaged(why)),
         };
         match opened {
             Err(error) if error.is_damage() => self.begin_anew(&error),

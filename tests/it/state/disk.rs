@@ -2,11 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crisweep::state::{DatabaseLimits, ImageAges, Journal};
 use prometheus_client::metrics::counter::Counter;
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::support::wait::{PATIENCE, until, until_true};
@@ -171,12 +173,51 @@ async fn a_full_disk_keeps_no_pass_from_being_written_down() {
     let length = fs::metadata(&path).unwrap().len();
     let garbage = vec![0x55; usize::try_from(length).unwrap()];
     let file = File::options().write(true).open(path).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &garbage, 0).unwrap();
+    file.write_all_at(&garbage, 0).unwrap();
     rig.begin().await;
     rig.gc("").await;
     rig.metrics().await.is(FAILURES, 0.0);
     rig.crash().await;
     assert_eq!(rig.passes().await.len(), 1);
+}
+
+/// Damages the table of removals, which a start does not read.
+fn damage_removals(dir: &Path) {
+    let path = dir.join("crisweep.db");
+    let sql = Connection::open(&path).unwrap();
+    let moved = "PRAGMA wal_checkpoint(TRUNCATE)";
+    sql.query_row(moved, [], |_| Ok(())).unwrap();
+    let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'removals'";
+    let root: u64 = sql.query_row(root, [], |row| row.get(0)).unwrap();
+    drop(sql);
+    let file = File::options().write(true).open(path).unwrap();
+    file.write_all_at(&[0x55; 4096], (root - 1) * 4096).unwrap();
+}
+
+#[tokio::test]
+async fn a_database_that_turns_out_to_be_damaged_is_replaced_on_a_full_disk_too() {
+    let Some(disk) = Tmpfs::mount(8) else { return };
+    let dir = disk.path().join("state");
+    let mut rig = Rig::start(nodes::litter(3), json!({ "state": { "dir": dir } })).await;
+    room_is_claimed(&dir).await;
+    rig.kill().await;
+    damage_removals(&dir);
+    rig.begin().await;
+    let log = || fs::metadata(dir.join("crisweep.db-wal")).map_or(0, |it| it.len());
+    until_true("the log's room is claimed", || log() >= 1 << 20).await;
+    disk.fill();
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    let lost = until("the damage is met", || async {
+        let lost = failures(&rig).await;
+        (lost > 0.0).then_some(lost)
+    })
+    .await;
+    assert_eq!(state(&rig).await["journal"], false, "{lost}");
+    rig.gc("").await;
+    assert_eq!(state(&rig).await["journal"], true);
+    let last = rig.passes().await[0].clone();
+    rig.crash().await;
+    assert_eq!(rig.passes().await[0], last);
 }
 
 #[tokio::test]
