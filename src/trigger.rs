@@ -114,7 +114,7 @@ impl Worker {
     }
 
     /// Takes over the passes of earlier processes, if they worked on the same runtime. Reports unfinished
-    /// passes as interrupted, once. Quarantined sandboxes stay quarantined.
+    /// passes as interrupted, once, and writes down the end of others. Quarantined sandboxes stay quarantined.
     pub fn restore(&self, history: History) {
         let now = clock();
         self.runner()
@@ -122,12 +122,15 @@ impl Worker {
         let runtime = self.runtime();
         let ours = |pass: &Pass| pass.runtime == runtime;
         let mut passes: Vec<Pass> = history.ended.into_iter().filter(ours).collect();
-        for mut pass in history.interrupted.into_iter().filter(ours) {
+        for mut pass in history.interrupted {
             state::interrupt(&mut pass, now);
-            self.inner.runner.metrics.pass_finished(&pass);
+            // Over another runtime too: this process alone uses the database, so that pass is over.
             self.inner.runner.journal.ended(&pass);
-            tracing::warn!(pass.id = %pass.id, "{}", summary(&pass));
-            passes.push(pass);
+            if ours(&pass) {
+                self.inner.runner.metrics.pass_finished(&pass);
+                tracing::warn!(pass.id = %pass.id, "{}", summary(&pass));
+                passes.push(pass);
+            }
         }
         passes.sort_by_key(|pass| pass.queued_at);
         let mut state = self.state();

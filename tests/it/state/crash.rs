@@ -7,7 +7,7 @@ use super::{integrity, kills, rows};
 use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
 
-const INTERRUPTED: &str =
+pub(super) const INTERRUPTED: &str =
     r#"crisweep_passes_total{target="containers",cause="manual",outcome="interrupted"}"#;
 
 #[tokio::test]

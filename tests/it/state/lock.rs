@@ -1,9 +1,12 @@
 //! One crisweep on a node.
 
+use crisweep_sim::Fault;
 use rustix::process::Signal;
 use serde_json::json;
 
+use super::crash::INTERRUPTED;
 use crate::support::service::run;
+use crate::support::wait::until;
 use crate::support::{Rig, nodes};
 
 #[tokio::test]
@@ -85,6 +88,31 @@ async fn passes_over_another_runtime_are_not_reported_as_passes_of_this_one() {
         "{:?}",
         other.passes().await
     );
+    one.begin().await;
+}
+
+#[tokio::test]
+async fn a_pass_over_another_runtime_that_was_killed_is_written_down_as_interrupted() {
+    let mut one = Rig::start(nodes::litter(1), json!({})).await;
+    let hanging = one.sim.container_id("default/old-0/app#0").unwrap();
+    one.sim.set_removal_fault(&hanging, Fault::hang());
+    let id = one.begin_gc("target=containers").await;
+    one.removing().await;
+    let dir = one.get("/api/v1/status").await.json()["state"]["dir"].clone();
+    one.kill().await;
+    let other = Rig::start(nodes::litter(1), json!({ "state": { "dir": dir } })).await;
+    let outcome = until("it has an end", || async {
+        let page = other.get("/api/v1/passes?limit=10").await.json();
+        let pass = page["passes"][0].clone();
+        assert_eq!(pass["id"], id, "{page:#}");
+        (pass["state"] == "done").then(|| pass["outcome"].clone())
+    })
+    .await;
+    assert_eq!(outcome, "interrupted");
+    // It is no pass of this runtime.
+    assert!(other.passes().await.is_empty());
+    assert_eq!(other.metrics().await.get(INTERRUPTED), None);
+    one.sim.clear_faults();
     one.begin().await;
 }
 
