@@ -1,6 +1,7 @@
 //! Builds each part once, binds, spawns, drains. Contains no logic of its own.
 
 mod events;
+mod evidence;
 mod fleet;
 mod loops;
 mod manager;
@@ -114,6 +115,8 @@ pub async fn serve(
     loops.spawn("the fleet's brakes", brakes);
     let events = events::run(changes.clone(), runner.events.clone(), shutdown.clone());
     loops.spawn("the writer of Events", events);
+    let ages = evidence::run(changes.clone(), &runner, shutdown.clone());
+    loops.spawn("the ages of evidence", ages);
     let triggers = triggers::run(changes, service.clone(), shutdown.clone());
     loops.spawn("the watch over thresholds and Alertmanagers", triggers);
     let working = loops.spawn_apart("the worker", async move { worker.run().await });
@@ -177,9 +180,7 @@ async fn remember(
         let journal = runner.journal.clone();
         runner.journal = journal.with_lines(to, &config.node.name, failures)?;
     }
-    if let Some(bytes) = opened.evidence_bytes {
-        runner.metrics.evidence_takes(bytes);
-    }
+    runner.metrics.evidence_takes(opened.evidence_bytes);
     Ok((opened.history, opened.hold))
 }
 

@@ -25,6 +25,7 @@ use crate::model::{
 };
 pub use labels::HttpEndpoint;
 use labels::{RemovalLabels, StatusClass};
+use last_pass::float;
 use optional_gauge::seconds;
 use series::{Series, register_infos};
 use table::LabelSet as _;
@@ -197,10 +198,14 @@ impl Metrics {
         self.inner.series.breaker_trips.inc();
     }
 
-    /// Shows how much room all evidence takes.
-    pub fn evidence_takes(&self, bytes: u64) {
-        let gauge = &self.inner.series.evidence_bytes;
-        gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    /// Shows how much room all evidence takes; `None`: that is not known.
+    pub fn evidence_takes(&self, bytes: Option<u64>) {
+        self.inner.series.evidence_bytes.set(bytes.map(float));
+    }
+
+    /// Counts evidence that went for its age.
+    pub fn evidence_dropped(&self, dropped: u64) {
+        self.inner.series.evidence_dropped.inc_by(dropped);
     }
 
     /// Counts the evidence of one container, and evidence that made way for it.

@@ -73,6 +73,9 @@ async fn render(
         service.metrics.braked(&service.worker.holding());
         let fleet = service.worker.fleet();
         service.metrics.fleet_read(fleet.hold_read_at());
+        if !service.worker.runner().journal.status().journal {
+            service.metrics.evidence_takes(None);
+        }
         let part = match look {
             Some(look) => service.node_part(&look),
             None => service.without_look().map(Arc::new),

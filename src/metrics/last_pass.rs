@@ -49,7 +49,7 @@ impl Series {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "exact up to 8 PiB")]
-fn float(value: u64) -> f64 {
+pub(super) fn float(value: u64) -> f64 {
     value as f64
 }
 

@@ -98,7 +98,7 @@ series! {
         "acts", "Requests to change something that were let in, by what proved who asked";
     state_write_failures: Counter = Counter::default(),
         "state_write_failures", "Writes of state to the disk that failed or were left out";
-    evidence_bytes: Gauge = Gauge::default(),
+    evidence_bytes: OptionalGauge = OptionalGauge::default(),
         "evidence" Bytes, "Room that the evidence of removed containers takes";
     evidence_kept: Counter = Counter::default(),
         "evidence_kept", "Containers whose evidence was kept";

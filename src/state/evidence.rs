@@ -13,6 +13,7 @@ use super::database::{DISK_RESERVE_BYTES, Database, Error, Sync, Writing, eviden
 use super::filter::{NUMBERS, ResultPage, Where, filter};
 use super::journal::Journal;
 use super::parameters::Parameters;
+use super::passes::NOW;
 use super::writer::WriterJob;
 use crate::model::Evidence;
 
@@ -98,17 +99,38 @@ impl Journal {
         bounds: EvidenceBounds,
         at_most: Duration,
     ) -> Result<EvidenceRoom, Error> {
-        let (to, done) = oneshot::channel();
         let what = NewEvidence {
             evidence,
             log,
             bounds,
         };
+        self.change_evidence(at_most, move |database| keep(database, &what))
+            .await
+    }
+
+    /// Drops the evidence that is older than `max_age` by now.
+    ///
+    /// # Errors
+    /// If it is not known to be gone.
+    pub async fn drop_old_evidence(
+        &self,
+        max_age: Option<Duration>,
+    ) -> Result<EvidenceRoom, Error> {
+        let work = move |database: &mut Database| drop_aged(database, max_age);
+        self.change_evidence(PATIENCE, work).await
+    }
+
+    async fn change_evidence(
+        &self,
+        at_most: Duration,
+        change: impl FnOnce(&mut Database) -> Result<EvidenceRoom, Error> + Send + 'static,
+    ) -> Result<EvidenceRoom, Error> {
+        let (to, done) = oneshot::channel();
         let work = move |database: Result<&mut Database, Error>| {
-            let kept = database.and_then(|database| keep(database, &what));
-            let damage = kept.as_ref().err().filter(|error| error.is_damage());
+            let changed = database.and_then(change);
+            let damage = changed.as_ref().err().filter(|error| error.is_damage());
             let damage = damage.map(ToString::to_string);
-            drop(to.send(kept));
+            drop(to.send(changed));
             damage
         };
         self.ask(WriterJob::Evidence(Box::new(work)), done, at_most)
@@ -207,14 +229,39 @@ fn put(
     Ok(EvidenceRoom { bytes, dropped })
 }
 
+fn drop_aged(database: &mut Database, max_age: Option<Duration>) -> Result<EvidenceRoom, Error> {
+    let sql = database.connection();
+    let now: i64 = sql.query_row(&format!("SELECT {NOW}"), [], |row| row.get(0))?;
+    let now = Timestamp::from_millisecond(now).unwrap_or(Timestamp::UNIX_EPOCH);
+    let oldest: Option<i64> =
+        sql.query_row("SELECT min(kept_at) FROM evidence", [], |row| row.get(0))?;
+    // A write makes room for itself, so nothing is written in vain.
+    let is_old = max_age
+        .zip(oldest)
+        .is_some_and(|(age, oldest)| oldest < before(now, age));
+    if !is_old {
+        let (bytes, dropped) = (room(sql)?, 0);
+        return Ok(EvidenceRoom { bytes, dropped });
+    }
+    database.write(Sync::Later, |writing| {
+        let dropped = drop_old(writing.sql, now, max_age)?;
+        let bytes = room(writing.sql)?;
+        Ok(EvidenceRoom { bytes, dropped })
+    })
+}
+
+/// Returns the time, in milliseconds, before which evidence is older than this age.
+fn before(now: Timestamp, age: Duration) -> i64 {
+    let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    now.as_millisecond().saturating_sub(age)
+}
+
 fn drop_old(sql: &Connection, now: Timestamp, max_age: Option<Duration>) -> rusqlite::Result<u64> {
     let Some(max_age) = max_age else {
         return Ok(0);
     };
-    let age = i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX);
-    let before = now.as_millisecond().saturating_sub(age);
     let old = "DELETE FROM evidence WHERE kept_at < ?";
-    let dropped = sql.prepare_cached(old)?.execute([before])?;
+    let dropped = sql.prepare_cached(old)?.execute([before(now, max_age)])?;
     Ok(dropped as u64)
 }
 

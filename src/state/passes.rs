@@ -27,7 +27,7 @@ const ERROR_MAX: usize = 2000;
 /// Errors that a too long report keeps.
 const ERRORS_MAX: usize = 20;
 /// Now, in milliseconds.
-const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+pub(super) const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
 /// The passes in the database, oldest first.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -257,7 +257,7 @@ impl EvidenceKeeper {
             .await;
         match kept {
             Ok(room) => {
-                self.metrics.evidence_takes(room.bytes);
+                self.metrics.evidence_takes(Some(room.bytes));
                 self.metrics.evidence_kept(room.dropped);
                 Ok(())
             }

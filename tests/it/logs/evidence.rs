@@ -1,5 +1,7 @@
 //! What is kept of a container before it goes.
 
+mod bounds;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;

@@ -273,6 +273,7 @@ pub(super) fn metrics() -> Metrics {
     let modes = [("enforce", true), ("observe", false)];
     metrics.configured(&modes, "0a1b2c3d", &["state.dir"], hours_ago(1));
     metrics.fleet_read(Some(hours_ago(1)));
+    metrics.evidence_takes(Some(0));
     metrics
 }
 
