@@ -61,8 +61,10 @@ filter! {
         namespace: String = |it, key| it.text(key), "pod_namespace = ?";
         /// Of pods of the owner with this name, or `Kind/name`.
         owner: String = |it, key| it.text(key), "? IN (owner_name, owner_kind || '/' || owner_name)";
-        /// Of the container with this name, or with an id that begins so.
-        container: String = |it, key| it.text(key), "? IN (container, container_id)";
+        /// Of the container with this name, or with an id that begins so: by as many characters as name one elsewhere.
+        // Ids are text; no character sorts behind this one.
+        container: String = |it, key| it.text(key),
+            "(container = ? OR length(?) >= 6 AND container_id >= ? AND container_id < ? || char(0x10FFFF))";
         /// With this exit code.
         exit_code: i32 = |it, key| it.number(key, &(i32::MIN.into()..=i32::MAX.into()))?, "exit_code = ?";
     }

@@ -217,6 +217,12 @@ async fn evidence_is_found_by_what_it_is_of() {
     assert_eq!(of("?pod=one").await, "a");
     assert_eq!(of("?container=b&namespace=default").await, "b");
     assert_eq!(of("?exit_code=1").await, "b");
+    let rows = kept(&rig, "?container=a").await;
+    let id = rows[0]["container_id"].as_str().unwrap();
+    assert_eq!(of(&format!("?container={id}")).await, "a");
+    assert_eq!(of(&format!("?container={}", &id[..6])).await, "a");
+    // A shorter one is a name.
+    assert_eq!(of(&format!("?container={}", &id[..5])).await, "");
     assert_eq!(of("?namespace=other").await, "");
     assert_eq!(of("?since=1h").await.len(), 2);
     assert_eq!(of("?until=1h").await, "");
