@@ -14,7 +14,8 @@ use crate::support::{Rig, nodes};
 
 const PLUGIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kubectl-crisweep");
 
-/// A directory with a kubectl: it knows one pod, and forwards a port of this test until it is ended.
+/// A directory with a kubectl: it knows one pod, and forwards a port of this test until it is ended. As the real one it
+/// warns on standard error, and fails where `items[0]` is of an empty list.
 struct Cluster {
     dir: TempDir,
 }
@@ -38,8 +39,11 @@ impl Cluster {
         let kubectl = format!(
             "#!/bin/sh\n\
              echo \"$*\" >> {dir}/calls\n\
+             case \"$*\" in *'get pods'*) echo 'Warning: the certificate is old' >&2 ;; esac\n\
              case \"$*\" in\n\
+             *'get pods'*spec.nodeName=node-1,*'items[*]'*) printf 'crisweep-abcde crisweep-fghij' ;;\n\
              *'get pods'*spec.nodeName=node-1,*) printf crisweep-abcde ;;\n\
+             *'get pods'*'items[0]'*) echo 'error: array index out of bounds' >&2; exit 1 ;;\n\
              *'get pods'*) ;;\n\
              *port-forward*pod/crisweep-abcde*)\n\
                echo $$ > {dir}/forward\n\
