@@ -115,5 +115,11 @@ refused "at '/canary': missing property 'config'" --set canary.enabled=true,cana
 refused "at '': missing property 'probes'" --set probes=null
 refused "at '': missing property 'affinity'" --set affinity=null
 refused "at '': missing property 'nodeSelector'" --set nodeSelector=null
+# Without them a rule of the network policy would let everyone in, or everything out.
+refused "at '/networkPolicy': missing property 'monitoringNamespace'" --set networkPolicy.monitoringNamespace=null
+refused "at '/networkPolicy': missing property 'alertmanagerPort'" --set networkPolicy.alertmanagerPort=null
+refused "at '/networkPolicy': missing property 'apiServerPorts'" --set networkPolicy.apiServerPorts=null
+refused "at '/networkPolicy': missing property 'enabled'" --set networkPolicy.enabled=null
+refused "at '/web': missing property 'port'" --set web.port=null
 refused "use state.enabled and state.hostPath" --set canary.enabled=true,canary.config.state.dir=/x
 echo "deploy/check.sh: all well"
