@@ -131,6 +131,10 @@ def pod(spec):
     """Whatever the values are: no privilege, and of the host only the state and, for root, the logs are writable."""
     if spec.get("hostPID") or spec.get("hostIPC"):
         raise ValueError("a namespace of the host")
+    # The schemas do not say it: a volume's name is a label.
+    for volume in spec["volumes"]:
+        if not re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", volume["name"]):
+            raise ValueError(f"the volume's name {volume['name']}")
     hosts = {volume["name"] for volume in spec["volumes"] if "hostPath" in volume}
     for kind, allowed in (("initContainers", ["CHOWN"]), ("containers", [])):
         for container in spec.get(kind, []):

@@ -43,6 +43,7 @@ done <<'VALUES'
 --set podMonitor.enabled=true,podMonitor.relabelings[0].sourceLabels={__meta_kubernetes_pod_ip},podMonitor.relabelings[0].targetLabel=pod_host
 --set serviceMonitor.enabled=true,prometheusRule.enabled=true,prometheusRule.labels.release=x,scrapeAnnotations=false
 --set secrets={tokens,web},web.tls=true,web.port=9999,config.web.config_file=/etc/crisweep-secrets/web/web-config.yml
+--set secrets={tokens.of.crisweep,a-name-of-a-secret-that-is-longer-than-what-a-volume-may-be-called-which-is-63}
 --set secrets={tokens},config.web.bearer_token_files.act={/etc/crisweep-secrets/tokens/alertmanager.token}
 --set config.web.token_review.enabled=true,config.pods.source=none
 --set config.alertmanager.poll={http://alertmanager-operated.monitoring.svc:9093},config.thresholds.enabled=false

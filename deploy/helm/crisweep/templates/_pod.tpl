@@ -142,8 +142,8 @@ httpGet: { path: {{ .path }}, port: http, scheme: {{ include "crisweep.scheme" .
 {{- if include "crisweep.usesSocket" .config }}
 - { name: kubelet-pods-api, mountPath: /var/lib/kubelet/pods-api, readOnly: true }
 {{- end }}
-{{- range $values.secrets }}
-- { name: secret-{{ . }}, mountPath: /etc/crisweep-secrets/{{ . }}, readOnly: true }
+{{- range $index, $name := $values.secrets }}
+- { name: secret-{{ $index }}, mountPath: /etc/crisweep-secrets/{{ $name }}, readOnly: true }
 {{- end }}
 {{- end -}}
 
@@ -171,8 +171,9 @@ httpGet: { path: {{ .path }}, port: http, scheme: {{ include "crisweep.scheme" .
 - name: kubelet-pods-api
   hostPath: { path: /var/lib/kubelet/pods-api, type: Directory }
 {{- end }}
-{{- range $values.secrets }}
-- name: secret-{{ . }}
-  secret: { secretName: {{ . }}, defaultMode: 0440 }
+{{- range $index, $name := $values.secrets }}
+# A volume's name may not hold what a Secret's may: a dot, or more than 63 characters.
+- name: secret-{{ $index }}
+  secret: { secretName: {{ $name }}, defaultMode: 0440 }
 {{- end }}
 {{- end -}}
