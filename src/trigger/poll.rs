@@ -132,7 +132,13 @@ pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) 
             let resolved = peer.note(answer, &poll.node, &context);
             for (key, alert) in resolved {
                 // The other half of an HA pair may still report it.
-                if !peers.iter().any(|peer| peer.asking.contains_key(&key)) {
+                if peers.iter().any(|peer| peer.asking.contains_key(&key)) {
+                    continue;
+                }
+                if peers.iter().any(|peer| peer.has(&alert)) {
+                    // It fires again, since another time: what it holds stays held.
+                    context.worker.withdraw(&alert);
+                } else {
                     context.worker.alert_ended(&alert);
                 }
             }
@@ -213,6 +219,12 @@ impl AlertSource {
             failing: None,
             answers: 0,
         }
+    }
+
+    /// Says whether the last answer has the alert, whenever it began.
+    fn has(&self, alert: &AlertInfo) -> bool {
+        let mut asking = self.asking.keys();
+        asking.any(|(fingerprint, _)| *fingerprint == alert.fingerprint)
     }
 
     /// Submits the alerts that ask for a pass; returns those of the previous answer that no longer do.

@@ -138,6 +138,55 @@ async fn a_polled_storm_holds_until_it_is_gone_from_every_alertmanager() {
     .await;
 }
 
+/// It resolves and fires again between two polls, or the two Alertmanagers know it since different times.
+#[tokio::test]
+async fn a_polled_storm_that_fires_since_another_time_goes_on_holding() {
+    let servers = [PodServer::plain().await, PodServer::plain().await];
+    let node = "GET /api/v2/alerts?filter=node%3D%22node-1%22";
+    let hold = "GET /api/v2/alerts?filter=crisweep%3D%22hold%22";
+    let list = |mut alert: Value, minute: u32| {
+        alert["status"] = json!({ "state": "active" });
+        alert["startsAt"] = json!(format!("2026-01-02T03:{minute:02}:05.678Z"));
+        Reply::json(&json!([alert]).to_string())
+    };
+    for server in &servers {
+        server.reply_to(node, list(asks("containers"), 0));
+        server.reply_to(hold, list(storm(), 10));
+    }
+    let urls = servers
+        .each_ref()
+        .map(|it| format!("http://{}", it.address));
+    let poll = json!({ "alertmanager": { "poll": urls, "interval": "30ms" } });
+    let rig = Rig::start(nodes::litter(2), poll).await;
+    let polls = || servers.each_ref().map(|server| server.asked().len());
+    for starts in [[10, 10], [20, 20], [20, 30], [40, 30], [5, 30], [5, 5]] {
+        for (server, minute) in servers.iter().zip(starts) {
+            server.reply_to(hold, list(storm(), minute));
+        }
+        let before = polls();
+        until("both are polled", || async {
+            let now = polls();
+            (now[0] > before[0] + 9 && now[1] > before[1] + 9).then_some(())
+        })
+        .await;
+        let passes = rig.passes().await;
+        assert!(
+            passes.iter().all(|pass| pass["state"] == "queued"),
+            "{starts:?}: {passes:#?}"
+        );
+    }
+    rig.nothing_was_touched();
+    for server in &servers {
+        server.reply_to(hold, Reply::json("[]"));
+    }
+    until("the pass ends", || async {
+        let passes = rig.passes().await;
+        let ended = |pass: &Value| pass["outcome"] == "completed";
+        passes.iter().any(ended).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_node_without_alerts_asks_for_storms_each_fourth_time_and_heeds_them() {
     let server = PodServer::plain().await;
