@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::tls::Tls;
-use super::web_config::{Error, KeyRefusal, WebConfig};
+use super::web_config::{Error, KeyRefusal, TrustedClients, WebConfig};
 use crate::system::blocking::BlockingPool;
 
 /// How often the files are looked at.
@@ -187,10 +187,11 @@ impl WatchInner {
 
     /// Refuses a file that takes protection away: it may be half written, or cut off on a full disk.
     fn not_weaker(&self, web: WebConfig, before: &WebConfig) -> Result<WebConfig, Error> {
-        let verifies = |web: &WebConfig| {
-            let tls = web.tls.as_ref();
-            tls.is_some_and(|tls| tls.client_auth.trusted().is_some())
-        };
+        fn trusted(web: &WebConfig) -> Option<&TrustedClients> {
+            web.tls.as_ref()?.client_auth.trusted()
+        }
+        let verifies = |web: &WebConfig| trusted(web).is_some();
+        let names = |web: &WebConfig| trusted(web).is_some_and(|it| it.allowed_sans.is_some());
         let lost = [
             (
                 "basic_auth_users",
@@ -201,6 +202,7 @@ impl WatchInner {
                 before.tls.is_some() && web.tls.is_none(),
             ),
             ("client_auth_type", verifies(before) && !verifies(&web)),
+            ("client_allowed_sans", names(before) && !names(&web)),
         ];
         match lost.into_iter().find(|(_, is_lost)| *is_lost) {
             None => Ok(web),

@@ -116,6 +116,27 @@ async fn certificates_are_renewed_while_the_web_configuration_file_is_broken() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_cut_off_anywhere_opens_nothing() {
+    const USERS: &str =
+        "basic_auth_users:\n  a: $2b$10$oP/8H2s6QPZnQyBJTQhK9.1nIE8g9gYKHDY0DWcCfpZtH8KyOqjSa\n";
+    const CLIENTS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n  \
+        client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.crt\n  client_allowed_sans:\n  - a\n";
+    for whole in [format!("{USERS}{CLIENTS}"), format!("{CLIENTS}{USERS}")] {
+        let dir = TestDir::new(&whole);
+        let watch = open(&dir);
+        for end in 0..whole.len() {
+            dir.write("web.yml", &whole[..end]);
+            let _refused = watch.shared.look();
+            let web = watch.in_force().web.clone();
+            assert!(!web.users.is_empty(), "{}", &whole[..end]);
+            let trusted = web.tls.as_ref().and_then(|tls| tls.client_auth.trusted());
+            let names = trusted.and_then(|trusted| trusted.allowed_sans.as_ref());
+            assert!(names.is_some(), "{}", &whole[..end]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_secret_volumes_swapped_link_is_a_change() {
     let dir = TestDir::new("tls_server_config: {cert_file: ..data/crt, key_file: ..data/key}\n");
     let publish = |version: &str| {
