@@ -1,6 +1,6 @@
 //! `pods:` - the source of pod knowledge, and which keys each source uses.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -367,8 +367,17 @@ impl TextKind for SecureUrl {
         "an https:// URL, or http:// to this machine alone, without user, query and fragment";
 
     fn read(text: &str) -> Option<String> {
-        is_secure_url(text).then(|| text.to_owned())
+        let url = in_brackets(text).unwrap_or_else(|| text.to_owned());
+        is_secure_url(&url).then_some(url)
     }
+}
+
+/// Puts the IPv6 address of a URL with a port into brackets. A pod's template cannot: `status.hostIP` comes without.
+fn in_brackets(text: &str) -> Option<String> {
+    let (scheme, rest) = text.split_once("://")?;
+    let (host, port) = rest.rsplit_once(':')?;
+    let address: Ipv6Addr = host.parse().ok()?;
+    Some(format!("{scheme}://[{address}]:{port}"))
 }
 
 #[cfg(test)]
@@ -399,6 +408,21 @@ mod tests {
         let server = config.kubelet("node-1");
         assert_eq!(server.url, "https://10.0.0.7:10250");
         assert_eq!(server.client.tls_config.server_name, None);
+    }
+
+    #[test]
+    fn an_ipv6_address_of_a_host_needs_no_brackets() {
+        for (text, url) in [
+            ("https://fd00:0:0::7:10250", Some("https://[fd00::7]:10250")),
+            ("https://[fd00::7]:10250", Some("https://[fd00::7]:10250")),
+            ("http://::1:10255", Some("http://[::1]:10255")),
+            ("https://10.0.0.7:10250", Some("https://10.0.0.7:10250")),
+            ("http://fd00::7:10255", None),
+            ("https://fd00::7", None),
+            ("https://fd00::7:10250/a?b", None),
+        ] {
+            assert_eq!(SecureUrl::read(text).as_deref(), url, "{text}");
+        }
     }
 
     #[test]
