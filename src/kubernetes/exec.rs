@@ -382,7 +382,7 @@ async fn first_line(pipe: Option<impl AsyncRead + Unpin>) -> Result<String, Stri
         .collect())
 }
 
-/// The plugin and what it started, which end with it.
+/// The plugin and what it started, which end with this value unless it is left.
 struct ProcessGroup(Option<Pid>);
 
 impl ProcessGroup {
