@@ -140,13 +140,17 @@ pub async fn serve(
         runner.observer.save_ages();
         runner.journal.settled(LAST_WRITES).await;
     };
+    end_in_time(ending).await;
+    Ok(())
+}
+
+async fn end_in_time(ending: impl Future<Output = ()>) {
     match tokio::time::timeout(EXIT_WITHIN, ending).await {
         Ok(()) => tracing::info!("down"),
         Err(_elapsed) => {
             tracing::error!("shut down with unfinished work; this is a bug in crisweep");
         }
     }
-    Ok(())
 }
 
 /// Accepts connections of every listener.

@@ -215,9 +215,9 @@ async fn a_database_that_turns_out_to_be_damaged_is_replaced_on_a_full_disk_too(
     assert_eq!(state(&rig).await["journal"], false, "{lost}");
     rig.gc("").await;
     assert_eq!(state(&rig).await["journal"], true);
-    let last = rig.passes().await[0].clone();
+    let newest = rig.passes().await[0].clone();
     rig.crash().await;
-    assert_eq!(rig.passes().await[0], last);
+    assert_eq!(rig.passes().await[0], newest);
 }
 
 #[tokio::test]
