@@ -274,6 +274,8 @@ async fn the_rate_limit_and_the_headers_of_the_file_hold() {
 async fn an_emptied_file_opens_nothing_until_a_reload_takes_it() {
     let files = Files::new(&format!("basic_auth_users: {{ops: {HASH}}}\n"));
     let rig = files.start(json!({})).await;
+    // Only a service that answers has read the file.
+    rig.get("/metrics").await.refused(401, "needs a credential");
     for text in ["", "rate_limit: {interval: 1s, burst: 9}\n"] {
         let errors = rig.log_text().matches("the old one stays in force").count();
         fs::write(files.path("web.yml"), text).unwrap();
