@@ -200,8 +200,12 @@ fn put(
     max: u64,
 ) -> rusqlite::Result<EvidenceRoom> {
     let (sql, evidence) = (writing.sql, &keep.evidence);
-    sql.prepare_cached("DELETE FROM evidence WHERE container_id = ?")?
-        .execute([&evidence.container_id])?;
+    // Tried again, it takes the place of its earlier evidence, also as the first of its name.
+    let was_first = sql
+        .prepare_cached("DELETE FROM evidence WHERE container_id = ? RETURNING is_first")?
+        .query_row([&evidence.container_id], |row| row.get(0))
+        .optional()?
+        .unwrap_or(false);
     let mut dropped = drop_old(sql, evidence.kept_at, keep.bounds.max_age)?;
     let taken = room(sql)?;
     if taken + needed > max {
@@ -212,7 +216,8 @@ fn put(
     let insert = "INSERT INTO evidence (container_id, kept_at, pod_uid, pod_namespace, pod_name, owner_kind, owner_name, \
         container, exit_code, is_first, room, facts, log) \
         VALUES (:id, :kept_at, :uid, :namespace, :pod, :owner_kind, :owner_name, :container, :exit_code, \
-        NOT EXISTS (SELECT 1 FROM evidence WHERE pod_uid IS :uid AND container = :container), :room, :facts, :log)";
+        :was_first OR NOT EXISTS (SELECT 1 FROM evidence WHERE pod_uid IS :uid AND container = :container), \
+        :room, :facts, :log)";
     sql.prepare_cached(insert)?.execute(named_params! {
         ":id": evidence.container_id,
         ":kept_at": evidence.kept_at.as_millisecond(),
@@ -223,6 +228,7 @@ fn put(
         ":owner_name": owner.map(|owner| &owner.name),
         ":container": evidence.container,
         ":exit_code": evidence.exit_code,
+        ":was_first": was_first,
         ":room": i64::try_from(needed).unwrap_or(i64::MAX),
         ":facts": facts,
         ":log": keep.log,

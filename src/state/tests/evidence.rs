@@ -112,6 +112,20 @@ async fn the_oldest_makes_way_and_the_first_and_the_last_of_a_name_go_last() {
 }
 
 #[tokio::test]
+async fn the_first_of_a_name_stays_the_first_when_its_removal_is_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path()).await;
+    let bounds = EvidenceBounds {
+        max_bytes: 4 * ROOM + (12 << 10),
+        ..PLENTY
+    };
+    for id in [1, 2, 3, 1, 4, 5, 6, 7] {
+        keep(&journal, evidence(id, "a", 0), bounds).await;
+    }
+    assert_eq!(ids(&journal).await, "7651");
+}
+
+#[tokio::test]
 async fn old_evidence_goes_and_one_container_has_one() {
     let dir = tempfile::tempdir().unwrap();
     let journal = open(dir.path()).await;
