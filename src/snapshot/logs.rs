@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::queries::{Queries, QueryLimits};
 use super::{LookMemory, LookResult, PodHistories, timed};
-use crate::logs::{Roots, scan};
+use crate::logs::{ENTRIES_MAX, Roots, scan};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, Logs,
     PodSandbox, PodUid, Pods, Rows, Text, container_id_of, pod_uid_of,
@@ -143,7 +143,7 @@ impl LogHistory {
         owner: impl Fn(&PodUid) -> DirOwner,
         taken_at: Timestamp,
     ) {
-        if logs.unread.is_empty() {
+        if forgets(logs, self.orphans.len()) {
             let present: BTreeSet<&str> = logs.dirs.iter().map(|dir| dir.path.as_str()).collect();
             self.orphans
                 .retain(|path, _| present.contains(path.as_str()));
@@ -181,7 +181,7 @@ impl LogHistory {
             .filter_map(|(at, link)| Some((at, container_id_of(&link.name)?)))
             .filter(|(_, id)| !listed.contains(id))
             .collect();
-        if logs.unread.is_empty() {
+        if forgets(logs, self.not_found.len()) {
             let named: BTreeSet<&ContainerId> = dead.values().collect();
             self.not_found.retain(|id| named.contains(id));
             self.asker.retain(|id| named.contains(id));
@@ -207,6 +207,12 @@ impl LogHistory {
             }
         }
     }
+}
+
+/// Says whether a look shows what is gone. One that could not read everything does not, until more is known than roots
+/// have entries: something that can never be read must not keep what is long gone.
+fn forgets(logs: &Logs, known: usize) -> bool {
+    logs.unread.is_empty() || known > ENTRIES_MAX
 }
 
 async fn answers(
@@ -314,6 +320,30 @@ mod tests {
         assert_eq!(since(known, 80, absent, false), Some(80));
         assert_eq!(since(known, 90, DirOwner::Listed, false), None);
         assert_eq!(since(known, 100, absent, false), Some(100));
+    }
+
+    #[test]
+    fn directories_that_come_and_go_are_forgotten_beside_a_root_that_can_never_be_read() {
+        let mut known = LogHistory::default();
+        for look in 0..3 {
+            let dirs = (0..ENTRIES_MAX).map(|number| PodLogDir {
+                name: format!("default_web_0d5f6a2c-1111-4222-{look:04x}-{number:012x}"),
+                path: format!("/{look}/{number}").into(),
+                is_dir: true,
+                inode: 7,
+                modified_at: at(0),
+                orphan_since: None,
+            });
+            let mut logs = Logs {
+                dirs: dirs.collect::<Vec<_>>().into(),
+                unread: vec!["permission denied".into()],
+                ..Logs::default()
+            };
+            let (nobody, whole) = (IdSet::default(), Coverage::Whole);
+            known.date_orphans(&mut logs, &nobody, whole, |_| DirOwner::Absent, at(look));
+            assert_eq!(logs.dirs[0].orphan_since, Some(at(look)));
+        }
+        assert!(known.orphans.len() <= 2 * ENTRIES_MAX);
     }
 
     #[test]
