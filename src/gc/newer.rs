@@ -38,7 +38,11 @@ impl<'a> NewerIds<'a> {
                 .get(*at)
                 .is_some_and(|it| matches!(it, Verdict::Keep(_)))
         };
-        let newest = || self.newest.of_group(group).filter(stays);
-        Arc::clone(ids.get_or_insert_with(|| newest().filter_map(id).cloned().collect()))
+        let mut newest = self.newest.of_group(group).filter(stays).peekable();
+        if newest.peek().is_none() {
+            // The empty list is shared: one for each finished or deleted pod would take memory and time.
+            return Arc::default();
+        }
+        Arc::clone(ids.get_or_insert_with(|| newest.filter_map(id).cloned().collect()))
     }
 }
