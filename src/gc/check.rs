@@ -174,12 +174,9 @@ fn pod_rule(
     reason: RemoveReason,
     facts: &RowFacts,
 ) -> Option<&'static str> {
-    let (pod, superseded) = (node.pod(facts.pod), facts.superseded);
+    let (pod, superseded) = (node.end(facts.pod), facts.superseded);
     match reason {
-        RemoveReason::PodDeleted => {
-            let deleted = pod.is_some_and(|pod| node.is_deleted(pod));
-            (!deleted).then_some("its pod is not known to be deleted")
-        }
+        RemoveReason::PodDeleted => (!pod.deleted).then_some("its pod is not known to be deleted"),
         RemoveReason::DeadLink
         | RemoveReason::ContainerRemoved
         | RemoveReason::Age
@@ -188,8 +185,7 @@ fn pod_rule(
             (!superseded).then_some("is the newest of a pod that may exist")
         }
         RemoveReason::OverCap => {
-            let finished = pod.is_some_and(|pod| node.is_finished(pod));
-            (!superseded && !finished).then_some("is the newest of a pod that may run again")
+            (!superseded && !pod.finished).then_some("is the newest of a pod that may run again")
         }
     }
 }

@@ -32,6 +32,15 @@ pub(super) struct CheckedNode<'a> {
     pub(super) whole: bool,
     /// A pod is up, or the machine has been up for a quarter of an hour.
     pub(super) has_come_up: bool,
+    /// By the pods' numbers: judged once, as most pods have several records.
+    ends: Vec<PodEnd>,
+}
+
+/// How a pod has ended.
+#[derive(Clone, Copy, Default)]
+pub(super) struct PodEnd {
+    pub(super) deleted: bool,
+    pub(super) finished: bool,
 }
 
 /// A container with the facts that the rules need.
@@ -211,6 +220,7 @@ impl<'a> CheckedNode<'a> {
             whole: false,
             has_come_up: snapshot.uptime >= Duration::from_secs(900),
             container_ids,
+            ends: Vec::new(),
         };
         node.gather_pods();
         for (place, row) in containers.enumerate() {
@@ -238,6 +248,11 @@ impl<'a> CheckedNode<'a> {
         node.count(removals);
         node.rank();
         node.whole = node.list_is_whole();
+        let ends = node.pods.iter().map(|pod| PodEnd {
+            deleted: node.is_deleted(pod),
+            finished: node.is_finished(pod),
+        });
+        node.ends = ends.collect();
         node
     }
 
@@ -308,27 +323,20 @@ impl<'a> CheckedNode<'a> {
             sandboxes,
             ..
         } = self.snapshot;
-        let names = containers.iter().enumerate();
-        let names =
-            names.filter_map(|(place, it)| Some((head(it.pod.as_ref()?.uid.as_str()), place)));
-        let key = |place: usize| {
-            let row = containers.get(place)?;
-            Some((row.pod.as_ref()?.uid.as_str(), row.name.as_str()))
+        let record = |row: &'a Container| {
+            let key = (row.pod.as_ref()?.uid.as_str(), row.name.as_str());
+            Some((key, (row.created_at, row.attempt, row.id.as_str())))
         };
-        let rank = |place: usize| containers.get(place);
-        let rank = |place| rank(place).map(|it| (it.created_at, it.attempt, it.id.as_str()));
-        for place in superseded_records(names.collect(), key, rank) {
+        for place in superseded_records(containers, |(uid, _)| uid, record) {
             if let Some(container) = self.containers.get_mut(place) {
                 container.facts.superseded = true;
             }
         }
-        let pods = sandboxes.iter().enumerate();
-        let pods =
-            pods.filter_map(|(place, it)| Some((head(it.pod.as_ref()?.uid.as_str()), place)));
-        let key = |place: usize| Some(sandboxes.get(place)?.pod.as_ref()?.uid.as_str());
-        let rank = |place: usize| sandboxes.get(place);
-        let rank = |place| rank(place).map(|it| (it.created_at, it.attempt, it.id.as_str()));
-        for place in superseded_records(pods.collect(), key, rank) {
+        let record = |row: &'a PodSandbox| {
+            let uid = row.pod.as_ref()?.uid.as_str();
+            Some((uid, (row.created_at, row.attempt, row.id.as_str())))
+        };
+        for place in superseded_records(sandboxes, |uid| uid, record) {
             if let Some(sandbox) = self.sandboxes.get_mut(place) {
                 sandbox.facts.superseded = true;
             }
@@ -352,8 +360,10 @@ impl<'a> CheckedNode<'a> {
         self.planned.get(removal).is_some_and(Option::is_some)
     }
 
-    pub(super) fn pod(&self, number: Option<usize>) -> Option<&CheckedPod<'a>> {
-        self.pods.get(number?)
+    /// Says how the pod with this number has ended; not at all without a pod.
+    pub(super) fn end(&self, pod: Option<usize>) -> PodEnd {
+        let end = pod.and_then(|pod| self.ends.get(pod));
+        end.copied().unwrap_or_default()
     }
 
     /// Returns every pod of which the runtime has something.
@@ -386,26 +396,34 @@ impl<'a> CheckedNode<'a> {
 }
 
 /// Finds the records that are superseded in their group, the records of one key: by one of a higher attempt, and by
-/// one created later. Each place comes with the head of its key's text.
-fn superseded_records<'a, K: Ord>(
-    mut places: Vec<(u64, usize)>,
-    key: impl Fn(usize) -> K,
-    rank: impl Fn(usize) -> Option<(Timestamp, u32, &'a str)>,
+/// one created later.
+fn superseded_records<'a, T, K: Copy + Ord>(
+    rows: &'a [T],
+    uid: impl Fn(K) -> &'a str,
+    record: impl Fn(&'a T) -> Option<(K, (Timestamp, u32, &'a str))>,
 ) -> Vec<usize> {
+    let heads = rows.iter().enumerate();
+    let heads = heads.filter_map(|(place, row)| Some((head(uid(record(row)?.0)), place)));
+    let mut places: Vec<(u64, usize)> = heads.collect();
     places.sort_unstable();
-    let mut superseded = Vec::new();
+    let (mut records, mut superseded) = (Vec::new(), Vec::new());
     // A record whose key has other first letters than all others supersedes none: its key need not be read.
-    let alike = places.chunk_by_mut(|one, other| one.0 == other.0);
+    let alike = places.chunk_by(|one, other| one.0 == other.0);
     for alike in alike.filter(|alike| alike.len() > 1) {
-        alike.sort_by_key(|(_, place)| key(*place));
-        for group in alike.chunk_by(|(_, one), (_, other)| key(*one) == key(*other)) {
-            let places = group.iter().map(|(_, place)| *place);
-            let by_creation = places.clone().max_by_key(|place| rank(*place));
-            let by_attempt = places.clone().max_by_key(|place| {
-                let (created_at, attempt, id) = rank(*place)?;
-                Some((attempt, created_at, id))
-            });
-            let newest = [by_creation, by_attempt];
+        records.clear();
+        // Read together, rows wait for memory together.
+        records.extend(alike.iter().filter_map(|(_, place)| {
+            let (key, rank) = record(rows.get(*place)?)?;
+            Some((key, rank, *place))
+        }));
+        records.sort_by_key(|(key, ..)| *key);
+        for group in records.chunk_by(|(one, ..), (other, ..)| one == other) {
+            let by_creation = group.iter().max_by_key(|(_, rank, _)| *rank);
+            let by_attempt = group
+                .iter()
+                .max_by_key(|(_, (created_at, attempt, id), _)| (*attempt, *created_at, *id));
+            let newest = [by_creation, by_attempt].map(|it| it.map(|(.., place)| *place));
+            let places = group.iter().map(|(.., place)| *place);
             superseded.extend(places.filter(|place| !newest.contains(&Some(*place))));
         }
     }

@@ -15,6 +15,8 @@ pub(super) fn violations(node: &CheckedNode<'_>, removals: &[Removal]) -> Vec<Vi
     if node.policy.pods.quiet.is_zero() {
         return Vec::new();
     }
+    let pods = node.pods().iter();
+    let over: Vec<bool> = pods.map(|pod| has_been_over(node, pod)).collect();
     let newest = node
         .planned()
         .filter(|(_, record)| !record.facts().superseded);
@@ -25,8 +27,8 @@ pub(super) fn violations(node: &CheckedNode<'_>, removals: &[Removal]) -> Vec<Vi
                 RemoveReason::PodDeleted | RemoveReason::OverCap
             )
         });
-        let pod = node.pod(newest.facts().pod);
-        for_its_pod && pod.is_some_and(|pod| !has_been_over(node, pod))
+        let over = newest.facts().pod.and_then(|pod| over.get(pod));
+        for_its_pod && over == Some(&false)
     });
     let mut early: Vec<usize> = early.map(|(place, _)| place).collect();
     early.sort_unstable();
