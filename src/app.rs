@@ -184,7 +184,8 @@ async fn remember(
         let journal = runner.journal.clone();
         runner.journal = journal.with_lines(to, &config.node.name, failures)?;
     }
-    runner.metrics.evidence_takes(opened.evidence_bytes);
+    let nothing = config.state.dir.is_none().then_some(0);
+    runner.metrics.evidence_takes(nothing.or(opened.evidence_bytes));
     Ok((opened.history, opened.hold))
 }
 

@@ -73,7 +73,8 @@ async fn render(
         service.metrics.braked(&service.worker.holding());
         let fleet = service.worker.fleet();
         service.metrics.fleet_read(fleet.hold_read_at());
-        if !service.worker.runner().journal.status().journal {
+        let keeps_state = service.config().state.dir.is_some();
+        if keeps_state && !service.worker.runner().journal.status().journal {
             service.metrics.evidence_takes(None);
         }
         let part = match look {

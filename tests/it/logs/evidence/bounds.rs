@@ -33,10 +33,13 @@ async fn evidence_goes_after_its_age_whether_or_not_more_is_kept() {
 }
 
 #[tokio::test]
-async fn without_a_database_the_room_that_evidence_takes_is_not_known() {
+async fn while_the_database_does_not_open_the_room_that_evidence_takes_is_not_known() {
     let changes = json!({ "state": { "dir": "/proc/crisweep" } });
     let rig = Rig::start(nodes::litter(1), changes).await;
     assert_eq!(rig.metrics().await.get(BYTES), None);
     rig.gc("").await;
     assert_eq!(rig.metrics().await.get(BYTES), None);
+    let changes = json!({ "state": { "dir": null } });
+    let rig = Rig::start(nodes::litter(1), changes).await;
+    rig.metrics().await.is(BYTES, 0.0);
 }
