@@ -185,7 +185,9 @@ async fn remember(
         runner.journal = journal.with_lines(to, &config.node.name, failures)?;
     }
     let nothing = config.state.dir.is_none().then_some(0);
-    runner.metrics.evidence_takes(nothing.or(opened.evidence_bytes));
+    runner
+        .metrics
+        .evidence_takes(nothing.or(opened.evidence_bytes));
     Ok((opened.history, opened.hold))
 }
 
