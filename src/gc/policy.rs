@@ -181,8 +181,8 @@ impl Protect {
         self.is_bearer("io.kubernetes.container.name", name)
     }
 
-    /// Says whether a protected label is one that the kubelet gives this container, which only the name of its log's link
-    /// tells. An empty name is not known, and the pod's UID never is.
+    /// Says whether a protected label is one that the kubelet gives this container, which only the name of its log's
+    /// link tells. An empty name is not known, and the pod's UID never is.
     pub fn has_label_of_link(&self, [pod, namespace, container]: [&str; 3]) -> bool {
         self.is_bearer("io.kubernetes.pod.namespace", namespace)
             || self.is_bearer("io.kubernetes.pod.name", pod)

@@ -36,8 +36,8 @@ struct EventData {
     state: PageState,
 }
 
-/// The state that a listener compares with what it shows. The page contains the state that it was rendered from, so that
-/// its script misses no change before it listens.
+/// The state that a listener compares with what it shows. The page contains the state that it was rendered from, so
+/// that its script misses no change before it listens.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct PageState {
     /// The running pass.

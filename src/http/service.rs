@@ -121,8 +121,8 @@ impl Service {
         self.observer.client().endpoint().display().to_string()
     }
 
-    /// Returns the latest look, for callers that cannot wait for the running one; once the runtime answers again, not one
-    /// that found it down.
+    /// Returns the latest look, for callers that cannot wait for the running one; once the runtime answers again, not
+    /// one that found it down.
     pub(super) fn latest(&self) -> Option<Arc<Look>> {
         let latest = self.observer.latest();
         latest.filter(|look| look.runtime.is_ok() || !self.runtime_answers())

@@ -40,7 +40,8 @@ impl Outages {
             Some(false) if self.seen.is_none() => {}
             Some(false) => self.fits = Some(LookSpan::with(self.fits, at)),
             Some(true) => {
-                // Lists that fit for a moment only, or only by an estimate, do not end the outage: the kubelet stayed blind.
+                // Lists that fit for a moment only, or only by an estimate, do not end the outage: the kubelet stayed
+                // blind.
                 let before = self.seen.filter(|_| !self.was_long_enough_to_sync());
                 (self.seen, self.fits) = (Some(LookSpan::with(before, at)), None);
             }

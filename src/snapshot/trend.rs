@@ -1,5 +1,5 @@
-//! The figures of past looks, for people who ask how they changed. Bounded and in memory. Takes a sample from looks that
-//! others ask for; never starts one.
+//! The figures of past looks, for people who ask how they changed. Bounded and in memory. Takes a sample from looks
+//! that others ask for; never starts one.
 
 use std::collections::VecDeque;
 use std::time::Duration;

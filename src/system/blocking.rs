@@ -69,7 +69,8 @@ impl BlockingPool {
         thread.run_until(until, at_most, work).await
     }
 
-    /// Waits for a free thread, at most `at_most`; its call then waits for no other. Fails at once as [`Self::run`] does.
+    /// Waits for a free thread, at most `at_most`; its call then waits for no other. Fails at once as [`Self::run`]
+    /// does.
     ///
     /// # Errors
     /// If none is free in time.

@@ -6,10 +6,11 @@ mod room;
 mod stay;
 mod unmeasured;
 
-use crisweep_sim::{ContainerSpec, DEFAULT_IMAGE, NodeBuilder, PodSpec, Rpc, hours};
+use crisweep_sim::{ContainerSpec, DEFAULT_IMAGE, Fault, NodeBuilder, PodSpec, Rpc, hours};
 use serde_json::{Value, json};
 
 use crate::support::Rig;
+use crate::support::wait::until_true;
 
 const MIB: u64 = 1 << 20;
 
@@ -47,6 +48,18 @@ async fn use_once(rig: &Rig, image: &str) {
         assert!(node.delete_pod("default/once"));
         assert!(node.vanish_sandbox(&pod.sandboxes[0]));
     });
+}
+
+/// Uses so many images one after another, and begins a pass that hangs in the removal of the second; returns its id.
+async fn hang_in_the_second_of(rig: &Rig, images: usize) -> String {
+    for number in 0..images {
+        use_once(rig, &tag(number)).await;
+    }
+    rig.sim
+        .set_removal_fault(&rig.sim.image_id(&tag(1)).unwrap(), Fault::hang());
+    let id = rig.begin_gc("target=images").await;
+    until_true("the second is under way", || removed(rig).len() == 2).await;
+    id
 }
 
 /// Returns the plan for images, made on a new look.

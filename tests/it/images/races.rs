@@ -4,7 +4,7 @@ use crisweep_sim::{ContainerSpec, Fault, PodSpec, Rpc, hours};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::{idle, is_there, plan, prune, removed, tag, use_once};
+use super::{hang_in_the_second_of, idle, is_there, plan, prune, removed, tag, use_once};
 use crate::support::Rig;
 use crate::support::wait::until_true;
 
@@ -182,13 +182,7 @@ async fn an_image_is_removed_by_id_and_handler_with_all_its_tags() {
 #[tokio::test]
 async fn a_runtime_that_stops_between_removals_is_waited_for() {
     let rig = Rig::start(idle(4), prune()).await;
-    for number in 0..4 {
-        use_once(&rig, &tag(number)).await;
-    }
-    let second = rig.sim.image_id(&tag(1)).unwrap();
-    rig.sim.set_removal_fault(&second, Fault::hang());
-    let id = rig.begin_gc("target=images").await;
-    until_true("the second is under way", || removed(&rig).len() == 2).await;
+    let id = hang_in_the_second_of(&rig, 4).await;
     rig.sim.stop().await;
     rig.sim.clear_faults();
     rig.sim.start().unwrap();

@@ -3,13 +3,14 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use crisweep_sim::{Fault, NodeBuilder, Options};
+use crisweep_sim::{NodeBuilder, Options};
 use serde_json::{Value, json};
 
-use super::{MIB, idle, is_there, judged, plan, prune, removed, tag, use_once};
+use super::{
+    MIB, hang_in_the_second_of, idle, is_there, judged, plan, prune, removed, tag, use_once,
+};
 use crate::support::Rig;
 use crate::support::tmpfs::Tmpfs;
-use crate::support::wait::until_true;
 
 /// The file system's size.
 const SIZE_MIB: u32 = 64;
@@ -130,13 +131,7 @@ async fn a_pass_stops_when_the_room_is_there_however_it_came() {
     let disk = Tmpfs::mount(SIZE_MIB);
     fill(disk.path(), 14);
     let rig = rig(idle(10), &disk, thresholds(80, 40, 2)).await;
-    for number in 0..10 {
-        use_once(&rig, &tag(number)).await;
-    }
-    let second = rig.sim.image_id(&tag(1)).unwrap();
-    rig.sim.set_removal_fault(&second, Fault::hang());
-    let id = rig.begin_gc("target=images").await;
-    until_true("the second is under way", || removed(&rig).len() == 2).await;
+    let id = hang_in_the_second_of(&rig, 10).await;
     // 47.5 MiB of 64 are used, and six more are planned. Then 13 MiB of other data are deleted.
     fs::remove_file(disk.path().join("filler")).unwrap();
     fill(disk.path(), 1);

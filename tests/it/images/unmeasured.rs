@@ -4,10 +4,9 @@ use crisweep_sim::{ContainerSpec, Fault, Options, PodSpec, Rpc, hours};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::{idle, judged, plan, prune, removed, tag, use_once};
+use super::{hang_in_the_second_of, idle, judged, plan, prune, removed, tag};
 use crate::support::Rig;
 use crate::support::tmpfs::Tmpfs;
-use crate::support::wait::until_true;
 
 const UNMEASURED: &str = "images: the image file system could not be measured";
 
@@ -93,14 +92,9 @@ async fn a_pass_that_cannot_measure_what_it_freed_does_not_claim_that_it_was_eno
         "gc": { "batch_size": 2 },
     });
     let rig = Rig::with(idle(10).build(), options, changes).await;
-    for number in 0..10 {
-        use_once(&rig, &tag(number)).await;
-    }
-    let second = rig.sim.image_id(&tag(1)).unwrap();
-    rig.sim.set_removal_fault(&second, Fault::hang());
-    let id = rig.begin_gc("target=images").await;
-    until_true("the second is under way", || removed(&rig).len() == 2).await;
+    let id = hang_in_the_second_of(&rig, 10).await;
     cannot_be_asked(&rig);
+    let second = rig.sim.image_id(&tag(1)).unwrap();
     rig.sim.clear_removal_fault(&second);
     let pass = rig.finished(&id).await;
     let error = error(&pass);
