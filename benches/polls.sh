@@ -4,7 +4,7 @@
 #
 #   benches/polls.sh [installed | trixie | forky]...   all without arguments; 3 minutes each, and the build
 #
-# Needs what tests/e2e/setup.sh and tests/e2e/alertmanagers.sh install, and 3,000 open files.
+# Needs what tests/e2e/setup.sh and tests/e2e/newer.sh install, and 3,000 open files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -187,7 +187,8 @@ ROWS = {
     ],
     "instructions": [],
     "lists": [
-        ("s of a look at two lists over 16 MiB, ids told", 5, look("ids", "first look")),
+        ("s of a look at two lists over 16 MiB, sent compressed", 5, look("all", "first look")),
+        ("s of the same from a runtime that cannot compress, ids told", 5, look("ids", "first look")),
         ("s of the same, only links to logs tell ids", 5, look("links", "first look")),
         ("s of the same, nothing tells ids", 5, look("pods", "first look")),
         ("s of the second dry run (two looks), nothing tells ids", 5, look("pods", "second dry run")),

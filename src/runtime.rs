@@ -69,6 +69,8 @@ pub enum ListMode {
     Streaming,
     /// In one unary answer.
     Unary,
+    /// In one unary answer that the runtime compressed, because it is over its limit otherwise.
+    Compressed,
     /// In one answer per state.
     PerState,
     /// In one answer per pod with a known name, and per sandbox outside those pods.

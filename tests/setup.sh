@@ -13,7 +13,7 @@ if ! command -v cargo-nextest >/dev/null; then
 fi
 e2e/setup.sh
 page/setup.sh
-e2e/alertmanagers.sh
+e2e/newer.sh
 ../deploy/tools.sh >/dev/null
 api/setup.sh >/dev/null
 ../deploy/debian/setup.sh

@@ -13,8 +13,9 @@ use tokio::process::{Child, Command};
 /// Dead pods with one container each, and the limit in MiB that both lists exceed, even the dead objects
 /// alone.
 const SIZES: [(usize, usize); 2] = [(10_000, 8), (17_000, 16)];
-/// What tells names: containerd's own service all ids, links to logs those of containers, log directories the pods.
-const TOLD: [&str; 3] = ["ids", "links", "pods"];
+/// What shows the records: the list itself, compressed; else what tells names: containerd's own service all ids, links to
+/// logs those of containers, log directories the pods.
+const TOLD: [&str; 4] = ["all", "ids", "links", "pods"];
 const LIVING_PODS: usize = 100;
 /// Pods with three dead attempts each, of which two are always surplus.
 const CRASHED_PODS: usize = 600;
@@ -122,6 +123,7 @@ async fn measure(pods: usize, limit_mib: usize, told: &str) {
     let pods_file = root.join("pods.json");
     let options = Options {
         send_limit_bytes: limit_mib << 20,
+        gzip: told == "all",
         containers_service: told == "ids",
         pods_file: Some(pods_file.clone()),
         ..Options::default()
@@ -135,7 +137,7 @@ async fn measure(pods: usize, limit_mib: usize, told: &str) {
         .pods(LIVING_PODS, living)
         .pods(pods, dead);
     let sim = Sim::start(root.join("cri.sock"), node.build(), options).expect("a runtime");
-    if told != "ids" {
+    if told == "links" || told == "pods" {
         write_names(&sim, root);
     }
     if told == "links" {

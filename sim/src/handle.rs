@@ -131,6 +131,11 @@ impl Handle {
         self.conduct(|conduct| conduct.send_limit_bytes = bytes);
     }
 
+    /// Makes the runtime answer compressed requests, or refuse them.
+    pub fn set_gzip(&self, gzip: bool) {
+        self.conduct(|conduct| conduct.gzip = gzip);
+    }
+
     /// Turns the streaming lists on or off.
     pub fn set_streaming(&self, streaming: bool) {
         self.conduct(|conduct| conduct.streaming = streaming);

@@ -35,6 +35,7 @@ mod containerd;
 pub mod demo;
 mod events;
 mod garble;
+mod gzip;
 mod handle;
 mod ids;
 mod image_files;

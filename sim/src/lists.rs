@@ -99,13 +99,18 @@ pub(super) fn weight<T: Message>(rows: &[&T]) -> usize {
 
 /// Copies rows into one answer; fails if it is over the server's limit.
 pub(super) fn answer<T: Message + Clone>(rows: &[&T], limit: usize) -> Result<Vec<T>, Status> {
-    let size = weight(rows);
-    if size > limit {
-        return Err(Status::resource_exhausted(format!(
-            "grpc: trying to send message larger than max ({size} vs. {limit})"
-        )));
-    }
+    check_size(weight(rows), limit)?;
     Ok(rows.iter().map(|row| (*row).clone()).collect())
+}
+
+/// Refuses a message over the server's limit.
+pub(super) fn check_size(size: usize, limit: usize) -> Result<(), Status> {
+    if size <= limit {
+        return Ok(());
+    }
+    Err(Status::resource_exhausted(format!(
+        "grpc: trying to send message larger than max ({size} vs. {limit})"
+    )))
 }
 
 /// Splits rows into messages of `size` rows. The stream breaks at a message over the limit, and after a configured

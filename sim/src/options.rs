@@ -13,6 +13,10 @@ use super::profile::Profile;
 pub const SEND_LIMIT_BYTES: usize = 16 << 20;
 
 /// Options of a simulated runtime. The default is a containerd 1.7.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent switches, each named where it is set"
+)]
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whose forms and refusals its answers have.
@@ -23,6 +27,9 @@ pub struct Options {
     pub runtime_version: String,
     /// The largest message it sends.
     pub send_limit_bytes: usize,
+    /// Whether it answers compressed requests, as containerd 1.7 and later do. Off by default: a list over the limit is then
+    /// read in parts.
+    pub gzip: bool,
     /// Whether it has the streaming lists.
     pub streaming: bool,
     /// How many rows it puts into one message of a stream.
@@ -55,6 +62,7 @@ impl Default for Options {
             runtime_name: "containerd".to_owned(),
             runtime_version: "1.7.24".to_owned(),
             send_limit_bytes: SEND_LIMIT_BYTES,
+            gzip: false,
             streaming: false,
             stream_rows: 5_000,
             containers_service: true,

@@ -6,6 +6,7 @@ use serde_json::json;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
+use super::gzip::Compressed;
 use super::node::now;
 use super::profile::Profile;
 use super::record::Rpc;
@@ -45,8 +46,12 @@ impl Service {
         self.0.options.profile
     }
 
-    fn send_limit(&self) -> usize {
-        self.0.conduct.borrow().send_limit_bytes
+    /// Returns the limit of an answer before it is compressed.
+    fn send_limit<T>(&self, request: &Request<T>) -> usize {
+        match request.extensions().get::<Compressed>() {
+            Some(Compressed) => usize::MAX,
+            None => self.0.conduct.borrow().send_limit_bytes,
+        }
     }
 }
 
@@ -86,7 +91,7 @@ impl RuntimeService for Service {
         self.0.admit(Rpc::ListContainers).await?;
         let node = self.0.node();
         let rows = lists::containers(&node, self.filter(request.get_ref().filter.as_ref()));
-        let containers = lists::answer(&rows, self.send_limit())?;
+        let containers = lists::answer(&rows, self.send_limit(&request))?;
         Ok(Response::new(cri::ListContainersResponse { containers }))
     }
 
@@ -179,7 +184,7 @@ impl RuntimeService for Service {
         self.0.admit(Rpc::ListPodSandbox).await?;
         let node = self.0.node();
         let rows = lists::sandboxes(&node, self.filter(request.get_ref().filter.as_ref()));
-        let items = lists::answer(&rows, self.send_limit())?;
+        let items = lists::answer(&rows, self.send_limit(&request))?;
         Ok(Response::new(cri::ListPodSandboxResponse { items }))
     }
 
@@ -307,7 +312,7 @@ impl ImageService for Service {
         self.0.admit(Rpc::ListImages).await?;
         let node = self.0.node();
         let rows = lists::images(&node, request.get_ref().filter.as_ref());
-        let images = lists::answer(&rows, self.send_limit())?;
+        let images = lists::answer(&rows, self.send_limit(&request))?;
         Ok(Response::new(cri::ListImagesResponse { images }))
     }
 

@@ -41,6 +41,7 @@ impl Shared {
             cni: std::mem::take(&mut node.cni),
             disk: options.disk,
             send_limit_bytes: options.send_limit_bytes,
+            gzip: options.gzip,
             streaming: options.streaming,
             containers_service: options.containers_service,
             ignores_filters: false,

@@ -6,10 +6,10 @@
 mod connection;
 mod fallback;
 mod framing;
+mod list_ways;
 mod lists;
 mod row_body;
 mod settings;
-mod streams;
 
 use crisweep_proto::cri;
 use std::path::Path;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::connection::{RuntimeConnection, request};
-use self::framing::{Awaits, Checked};
+use self::framing::{Awaits, Checked, Encoding};
 pub use self::settings::{LogRoots, Settings, below};
 use super::{
     ContainerStatus, CriStatus, Defect, Error, FsInfo, Listing, SandboxStatus, Version, convert,
@@ -419,12 +419,12 @@ impl Client {
     }
 
     fn runtime_rpc(&self) -> RuntimeServiceClient<Checked> {
-        RuntimeServiceClient::new(self.runtime().channel(Awaits::One))
+        RuntimeServiceClient::new(self.runtime().channel(Awaits::One, Encoding::Plain))
             .max_decoding_message_size(self.shared.settings.max_message_bytes)
     }
 
     fn image_rpc(&self) -> ImageServiceClient<Checked> {
-        ImageServiceClient::new(self.image().channel(Awaits::One))
+        ImageServiceClient::new(self.image().channel(Awaits::One, Encoding::Plain))
             .max_decoding_message_size(self.shared.settings.max_message_bytes)
     }
 }

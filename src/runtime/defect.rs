@@ -34,7 +34,7 @@ pub enum Defect {
     /// The status is OK, but the requested object is missing.
     #[error("it has no message")]
     Empty,
-    /// A message is compressed, which we never ask for, or the bytes are not gRPC.
+    /// A message is compressed although its headers do not say so, or the bytes are not gRPC.
     #[error("a message of it begins with {0:#04x} and not with 0x00")]
     Flag(u8),
     /// A message cannot be decoded.
@@ -57,6 +57,9 @@ pub enum ReadError {
     /// It does not consist of fields.
     #[error(transparent)]
     Wire(#[from] wire::Error),
+    /// A compressed message is no gzip stream, or goes on after its end.
+    #[error("a compressed message is not a gzip stream")]
+    Gzip,
     /// The field of the rows holds something else.
     #[error("a row is not a message")]
     NoRow,

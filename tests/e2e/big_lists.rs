@@ -14,6 +14,7 @@ use crate::support::crisweep::Crisweep;
 use crate::support::node::Node;
 use crate::support::plan::{End, Fate, Known, PodPlan};
 use crate::support::population::Population;
+use crate::support::release;
 use crate::support::wait::{PATIENCE, wait_for};
 
 const KIB: usize = 1024;
@@ -94,10 +95,13 @@ async fn sweep(crisweep: &Crisweep, cri: &Cri, pods: usize, left: &Population) {
     assert_eq!(cri.sandboxes().await.len(), left.sandboxes().count());
 }
 
-/// Asserts how the list of containers was read, and its size.
-async fn assert_list(crisweep: &Crisweep, mode: &str, bytes: usize) {
+/// Asserts the size of the list of containers, and that it was read compressed, or in this way from a containerd that
+/// cannot compress.
+async fn assert_list(crisweep: &Crisweep, in_parts: &str, bytes: usize) {
     let began = Instant::now();
     let page = crisweep.metrics().await;
+    let is_old = page.contains("version=\"1.6.");
+    let mode = if is_old { in_parts } else { "compressed" };
     println!("a page of {mode} in {:?}", began.elapsed());
     for line in [
         format!("cri_list_mode{{list=\"containers\",mode=\"{mode}\"}} 1"),
@@ -209,6 +213,28 @@ async fn a_node_that_no_client_can_list_is_swept_and_listed_again() {
         );
     }
     assert!(refused(&cri).await < bytes);
+}
+
+#[tokio::test]
+async fn a_newer_containerd_sends_a_list_over_its_limit_compressed() {
+    let Some(programs) = release::unpacked("containerd", "trixie") else {
+        return;
+    };
+    let node = Node::start_programs(&programs).await;
+    let alive = [("app", 0, End::Runs)];
+    let alive = PodPlan::new(1, "alive".to_owned(), Known::Active).sandbox(Fate::Ready, &alive);
+    let lives = make(&node, vec![alive]).await;
+    make(&node, deleted(100, 20, 300 * KIB)).await;
+    let pods_file = node.dir().join("pods.json");
+    lives.write_pods_file(&pods_file);
+    let cri = node.cri().await;
+    let bytes = refused(&cri).await;
+    let crisweep = Crisweep::start(&node, &pods_file).await;
+    due(&crisweep, 20).await;
+    assert_list(&crisweep, "status", bytes).await;
+    let page = crisweep.metrics().await;
+    assert!(page.contains("mode=\"compressed\""), "{page}");
+    sweep(&crisweep, &cri, 20, &lives).await;
 }
 
 /// Records that no list shows: 3,000 created and 300 exited.

@@ -94,6 +94,28 @@ async fn over_the_limit_in_total_the_node_is_swept_and_lists_work_again() {
     sweep(&rig).await;
 }
 
+/// The dead alone are over the limit, and one look takes one call more than below it.
+#[tokio::test]
+async fn a_runtime_that_compresses_shows_everything_in_one_answer() {
+    let options = Options {
+        gzip: true,
+        ..Options::default()
+    };
+    let rig = start(node(), options).await;
+    rig.sim.set_send_limit(weigh(&rig.sim, exited) / 2);
+    let bytes = weigh(&rig.sim, |_| true);
+    assert_list(&rig, "containers", "compressed", true, bytes).await;
+    let bytes = weigh_sandboxes(&rig.sim);
+    assert_list(&rig, "sandboxes", "compressed", true, bytes).await;
+    rig.sim.clear_record();
+    let page = rig.metrics().await;
+    let limit = f64::from(u32::try_from(weigh(&rig.sim, exited) / 2).unwrap());
+    page.is("cri_list_limit_bytes{list=\"containers\"}", limit);
+    assert_eq!(rig.sim.call_count(Rpc::ListContainers), 2);
+    assert_eq!(rig.sim.call_count(Rpc::ListPodSandbox), 2);
+    sweep(&rig).await;
+}
+
 #[tokio::test]
 async fn exited_ones_over_the_limit_by_themselves_are_swept() {
     let rig = start(node(), Options::containerd_1_6()).await;

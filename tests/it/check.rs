@@ -125,9 +125,16 @@ async fn a_reached_threshold_is_a_problem_also_while_thresholds_are_off() {
 }
 
 #[tokio::test]
-async fn a_list_that_fails_for_its_size_is_a_problem() {
+async fn a_list_over_its_limit_is_a_problem() {
+    for compresses in [false, true] {
+        list_over_its_limit(compresses).await;
+    }
+}
+
+async fn list_over_its_limit(compresses: bool) {
     let node = Bare::start(nodes::litter(30));
     node.sim.set_send_limit(2_000);
+    node.sim.set_gzip(compresses);
     let told = node.check(&[]).await;
     assert_eq!(told.code, 1, "{}", told.line);
     assert!(

@@ -13,8 +13,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Response};
 use tower::service_fn;
 
-use super::framing::{Awaits, Checked};
-use super::streams::ListStreams;
+use super::framing::{Awaits, Checked, Encoding};
+use super::list_ways::ListWays;
 use super::{Error, Settings};
 use crate::runtime::convert::{Interner, WireRow};
 
@@ -41,7 +41,9 @@ pub(super) struct RuntimeConnection {
     connect_timeout: Duration,
     pub(super) max_message_bytes: usize,
     /// The state of the streaming RPCs.
-    pub(super) streams: ListStreams,
+    pub(super) streams: ListWays,
+    /// The state of compressed answers.
+    pub(super) compressed: ListWays,
     /// Values that rows share.
     pub(super) shared: Arc<Mutex<Interner>>,
 }
@@ -54,16 +56,18 @@ impl RuntimeConnection {
             connections: Arc::default(),
             connect_timeout: settings.timeout,
             max_message_bytes: settings.max_message_bytes,
-            streams: ListStreams::default(),
+            streams: ListWays::default(),
+            compressed: ListWays::default(),
             shared: Arc::default(),
         }
     }
 
-    pub(super) fn channel(&self, awaits: Awaits) -> Checked {
+    pub(super) fn channel(&self, awaits: Awaits, encoding: Encoding) -> Checked {
         Checked {
             channel: self.channel.get_or_init(|| self.open()).clone(),
             limit_bytes: self.max_message_bytes,
             awaits,
+            encoding,
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! - the streaming RPC,
 //! - one unfiltered answer,
+//! - the same, compressed: a runtime compares with its limit what it sends,
 //! - one answer per state, and for states that are over the limit by themselves (`by_name`):
 //! - one answer per pod, if containerd's own container service names its containers and a list is cheaper than
 //!   asking for each; without that service, one per pod and sandbox with another known name,
@@ -29,7 +30,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Client, lists};
+use super::Client;
+use super::lists::ListAtOnce;
 use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
 use crate::runtime::codec::ListChunk;
 use crate::runtime::{Error, ListMode, Listing};
@@ -87,8 +89,10 @@ impl<M> Default for ListState<M> {
 #[derive(Clone, Debug, Default)]
 struct FallbackMemory {
     connection: u64,
-    /// The unfiltered list was over the limit.
+    /// The unfiltered list was over the limit, and could not be read compressed.
     below: bool,
+    /// The unfiltered list was over the limit, and was read compressed.
+    compressed: bool,
     /// The states that are over the limit by themselves.
     tight: BTreeSet<i32>,
     /// Looks with fallbacks since the better ones were last tried.
@@ -158,14 +162,19 @@ impl<M> ListState<M> {
         if memory.connection != ended.connection {
             return;
         }
-        if ended.below && !memory.below {
+        if ended.is_over_limit() && !memory.is_over_limit() {
             let bytes = ended.refused_size.map(|refused_size| refused_size.bytes);
+            let how = if ended.compressed {
+                "compressed"
+            } else {
+                "in parts"
+            };
             tracing::warn!(
                 list = kind,
                 bytes,
-                "a list is over the message limit; read in parts"
+                "a list is over the message limit; read {how}"
             );
-        } else if memory.below && !ended.below {
+        } else if memory.is_over_limit() && !ended.is_over_limit() {
             tracing::info!(list = kind, "a list fits into a message again");
         }
         *memory = ended;
@@ -288,15 +297,19 @@ async fn descend<K: FallbackList>(
 /// Returns a list that came in one answer, and forgets what was remembered for reading it in parts.
 fn whole<K: FallbackList>(
     client: &Client,
-    memory: FallbackMemory,
-    (mode, page): (ListMode, ListChunk<K::Model>),
+    mut memory: FallbackMemory,
+    mut list: ListAtOnce<K::Model>,
     clock: Clock,
 ) -> Listing<K::Model> {
-    let limit_bytes = memory.refused_size.map(|refused_size| refused_size.limit);
+    memory.compressed = list.limit_bytes.is_some();
+    if let Some(limit) = list.limit_bytes {
+        memory.note_refusal(list.page.bytes, limit);
+    }
+    list.limit_bytes = memory.refused_size.map(|refused_size| refused_size.limit);
     let state = K::list_state(&client.shared.list_states);
     state.end(K::NAME, memory);
     *state.row_cache(client) = RowCache::default();
-    lists::whole(mode, page, limit_bytes, clock.began)
+    list.into_listing(clock.began)
 }
 
 /// Asks state by state; returns also the states that are over the limit by themselves.
@@ -345,18 +358,26 @@ async fn ask<K: FallbackList>(
 }
 
 impl FallbackMemory {
+    fn is_over_limit(&self) -> bool {
+        self.below || self.compressed
+    }
+
     /// Notes that the unfiltered list is over the limit; returns any other error.
     fn refused(&mut self, error: Error) -> Result<(), Error> {
         let Error::TooLarge { bytes, limit, .. } = error else {
             return Err(error);
         };
+        self.note_refusal(bytes, limit);
+        (self.below, self.compressed) = (true, false);
+        Ok(())
+    }
+
+    fn note_refusal(&mut self, bytes: u64, limit: u64) {
         let limit = self
             .refused_size
             .map_or(limit, |refused_size| refused_size.limit.min(limit));
         let rows = None;
         self.refused_size = Some(RefusedSize { bytes, limit, rows });
-        self.below = true;
-        Ok(())
     }
 
     /// Decides from the rows where the next look begins.

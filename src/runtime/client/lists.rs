@@ -1,11 +1,12 @@
-//! The two RPCs of each list: streaming if the runtime supports it, else unary.
+//! A whole list at once: over its streaming RPC if the runtime has it, else in one unary answer, which is compressed if
+//! it is over the limit otherwise.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crisweep_proto::cri;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use prost::Message;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -15,9 +16,9 @@ use tower::ServiceExt;
 
 use super::Client;
 use super::connection::{RuntimeConnection, request};
-use super::framing::Awaits;
+use super::framing::{Awaits, Encoding};
+use super::list_ways::{LISTS_WITHOUT, ListOf};
 use super::row_body::RowBody;
-use super::streams::{LISTS_WITHOUT, ListStream, ListStreams};
 use crate::model::{Container, Coverage, PodSandbox};
 use crate::runtime::codec::{ListChunk, RowReader};
 use crate::runtime::convert::{Interner, WireRow};
@@ -39,29 +40,38 @@ impl Rpc {
 pub(super) struct ListRpc {
     streaming: Rpc,
     pub(super) unary: Rpc,
-    stream: fn(&ListStreams) -> &Mutex<ListStream>,
+    list: ListOf,
 }
 
 pub(super) const CONTAINERS: ListRpc = ListRpc {
     streaming: Rpc("/runtime.v1.RuntimeService/StreamContainers"),
     unary: Rpc("/runtime.v1.RuntimeService/ListContainers"),
-    stream: |streams| &streams.containers,
+    list: |ways| &ways.containers,
 };
 
 pub(super) const SANDBOXES: ListRpc = ListRpc {
     streaming: Rpc("/runtime.v1.RuntimeService/StreamPodSandboxes"),
     unary: Rpc("/runtime.v1.RuntimeService/ListPodSandbox"),
-    stream: |streams| &streams.sandboxes,
+    list: |ways| &ways.sandboxes,
 };
 
 pub(super) const IMAGES: ListRpc = ListRpc {
     streaming: Rpc("/runtime.v1.ImageService/StreamImages"),
     unary: Rpc("/runtime.v1.ImageService/ListImages"),
-    stream: |streams| &streams.images,
+    list: |ways| &ways.images,
 };
 
+/// A list that was read at once.
+#[derive(Debug)]
+pub(super) struct ListAtOnce<M> {
+    pub(super) mode: ListMode,
+    pub(super) page: ListChunk<M>,
+    /// The limit of the runtime, if it refused the list uncompressed.
+    pub(super) limit_bytes: Option<u64>,
+}
+
 impl Client {
-    /// Lists every container without the fallbacks: costs one call, and fails for a list over its limit.
+    /// Lists every container without the fallbacks that read it in parts, so a list over its limit may fail.
     pub async fn containers_at_once(&self) -> Result<Listing<Container>, Error> {
         self.runtime().begin::<cri::ContainerRow>();
         let read = self.at_once::<cri::ContainerRow>(self.runtime(), &CONTAINERS);
@@ -81,52 +91,54 @@ impl Client {
         rpc: &ListRpc,
     ) -> Result<Listing<R::Model>, Error> {
         let started = Instant::now();
-        let (mode, page) = connection.list::<R>(rpc, self.timeout()).await?;
-        Ok(whole(mode, page, None, started))
+        let list = connection.list::<R>(rpc, self.timeout()).await?;
+        Ok(list.into_listing(started))
     }
 }
 
-/// Returns a list that was read at once, by a call that started then.
-pub(super) fn whole<M>(
-    mode: ListMode,
-    mut page: ListChunk<M>,
-    limit_bytes: Option<u64>,
-    started: Instant,
-) -> Listing<M> {
-    // The rows stay until the next look.
-    page.rows.shrink_to_fit();
-    Listing {
-        rows: page.rows.into(),
-        malformed: page.malformed,
-        mounted: BTreeMap::new(),
-        odd: 0,
-        coverage: Coverage::Whole,
-        cut_short: false,
-        response_bytes: page.bytes,
-        limit_bytes,
-        mode,
-        duration: started.elapsed(),
+impl<M> ListAtOnce<M> {
+    /// Returns it as a list whose reading started then.
+    pub(super) fn into_listing(self, started: Instant) -> Listing<M> {
+        let mut page = self.page;
+        // The rows stay until the next look.
+        page.rows.shrink_to_fit();
+        Listing {
+            rows: page.rows.into(),
+            malformed: page.malformed,
+            mounted: BTreeMap::new(),
+            odd: 0,
+            coverage: Coverage::Whole,
+            cut_short: false,
+            response_bytes: page.bytes,
+            limit_bytes: self.limit_bytes,
+            mode: self.mode,
+            duration: started.elapsed(),
+        }
     }
 }
 
 impl RuntimeConnection {
-    /// Reads a whole list over its streaming RPC, or unary. If a message of the stream is over the limit, the
-    /// unary answer is too, but its error reports the whole weight. A broken stream fails the list, unless it
-    /// always breaks. A refused one fails it each time.
+    /// Reads a whole list over its streaming RPC, or unary, or compressed. If a message of the stream is over the limit,
+    /// the unary answer is too, but its error reports the whole weight. A broken stream fails the list, unless it always
+    /// breaks. A refused one fails it each time.
     pub(super) async fn list<R: WireRow>(
         &self,
         rpc: &ListRpc,
         deadline: Duration,
-    ) -> Result<(ListMode, ListChunk<R::Model>), Error> {
+    ) -> Result<ListAtOnce<R::Model>, Error> {
         let breaks = match self.streamed::<R>(rpc, deadline).await {
             Ok(Some(page)) => {
-                self.stream(rpc).breaks = 0;
-                return Ok((ListMode::Streaming, page));
+                self.streams.of(rpc.list).breaks = 0;
+                return Ok(ListAtOnce {
+                    mode: ListMode::Streaming,
+                    page,
+                    limit_bytes: None,
+                });
             }
             Ok(None) | Err(Error::TooLarge { .. }) => false,
             // A refusal concerns the list, however it is read; and a runtime that hangs also hangs in a unary
             // call.
-            Err(error) if !error.may_be_the_streams() || !self.stream(rpc).broke() => {
+            Err(error) if !error.may_be_the_streams() || !self.streams.of(rpc.list).broke() => {
                 return Err(error);
             }
             Err(error) => {
@@ -141,21 +153,54 @@ impl RuntimeConnection {
         let answered = !matches!(&page, Err(error) if error.is_lost());
         if breaks && answered {
             // The broken stream may have broken the connection too.
-            self.leave_stream(rpc, self.connection(), Some(LISTS_WITHOUT));
+            let mut stream = self.streams.of(rpc.list);
+            stream.leave(self.connection(), Some(LISTS_WITHOUT));
         }
-        Ok((ListMode::Unary, page?))
+        let error = match page {
+            Ok(page) => {
+                return Ok(ListAtOnce {
+                    mode: ListMode::Unary,
+                    page,
+                    limit_bytes: None,
+                });
+            }
+            Err(error) => error,
+        };
+        let Error::TooLarge { bytes, limit, .. } = error else {
+            return Err(error);
+        };
+        if bytes > self.max_message_bytes as u64 {
+            return Err(error);
+        }
+        let compressed = self.compressed::<R>(rpc, deadline).await;
+        compressed.ok_or(error).map(|page| ListAtOnce {
+            mode: ListMode::Compressed,
+            page,
+            limit_bytes: Some(limit),
+        })
     }
 
-    fn stream(&self, rpc: &ListRpc) -> MutexGuard<'_, ListStream> {
-        let stream = (rpc.stream)(&self.streams);
-        stream.lock()
-    }
-
-    /// Reads this many lists without a stream on a connection; `None`: all of them.
-    fn leave_stream(&self, rpc: &ListRpc, useless_on: u64, lists: Option<u32>) {
-        let mut stream = self.stream(rpc);
-        stream.useless_on = useless_on;
-        stream.lists_left = lists;
+    /// Reads a list compressed; `None` if that does not work.
+    async fn compressed<R: WireRow>(
+        &self,
+        rpc: &ListRpc,
+        deadline: Duration,
+    ) -> Option<ListChunk<R::Model>> {
+        let connection = self.connection();
+        if !self.compressed.of(rpc.list).is_worth_a_try(connection) {
+            return None;
+        }
+        let list = self.answer::<(), R>(&self.shared, rpc.unary, (), deadline, Encoding::Gzip);
+        let error = match list.await {
+            Ok(page) => return Some(page),
+            Err(error) => error,
+        };
+        tracing::debug!(list = rpc.unary.name(), %error, "a list cannot be read compressed");
+        if !error.is_lost() {
+            let lists = (!error.is_unimplemented()).then_some(LISTS_WITHOUT);
+            self.compressed.of(rpc.list).leave(connection, lists);
+        }
+        None
     }
 
     /// Reads one answer; its rows share equal values with all that `shared` knows.
@@ -170,8 +215,24 @@ impl RuntimeConnection {
         Q: Message + 'static,
         R: WireRow,
     {
+        self.answer::<Q, R>(shared, rpc, message, deadline, Encoding::Plain)
+            .await
+    }
+
+    async fn answer<Q, R>(
+        &self,
+        shared: &Arc<Mutex<Interner>>,
+        rpc: Rpc,
+        message: Q,
+        deadline: Duration,
+        encoding: Encoding,
+    ) -> Result<ListChunk<R::Model>, Error>
+    where
+        Q: Message + 'static,
+        R: WireRow,
+    {
         let answer = async {
-            let whole = self.read::<Q, R>(shared, rpc.0, message, deadline);
+            let whole = self.read::<Q, R>(shared, rpc.0, message, deadline, encoding);
             let whole = whole.await?;
             whole.map(Response::new).ok_or_else(|| Defect::Empty.into())
         };
@@ -185,14 +246,14 @@ impl RuntimeConnection {
         deadline: Duration,
     ) -> Result<Option<ListChunk<R::Model>>, Error> {
         let connection = self.connection();
-        if !self.stream(rpc).is_worth_a_try(connection) {
+        if !self.streams.of(rpc.list).is_worth_a_try(connection) {
             return Ok(None);
         }
         let answer = self.read_stream::<R>(rpc.streaming.0, deadline);
         match self.call(rpc.streaming.name(), deadline, answer).await {
             Err(error) if error.is_unimplemented() => {
                 // If another connection answered, the next list asks again.
-                self.leave_stream(rpc, connection, None);
+                self.streams.of(rpc.list).leave(connection, None);
                 Ok(None)
             }
             answer => answer.map(Some),
@@ -205,7 +266,9 @@ impl RuntimeConnection {
         path: &'static str,
         deadline: Duration,
     ) -> Result<Response<ListChunk<R::Model>>, Status> {
-        let whole = self.read::<(), R>(&self.shared, path, (), deadline).await?;
+        let plain = Encoding::Plain;
+        let whole = self.read::<(), R>(&self.shared, path, (), deadline, plain);
+        let whole = whole.await?;
         Ok(Response::new(whole.unwrap_or_default()))
     }
 
@@ -217,6 +280,7 @@ impl RuntimeConnection {
         path: &'static str,
         message: Q,
         deadline: Duration,
+        encoding: Encoding,
     ) -> Result<Option<ListChunk<R::Model>>, Status>
     where
         Q: Message + 'static,
@@ -224,10 +288,11 @@ impl RuntimeConnection {
     {
         let rows = Arc::new(Mutex::new(RowReader::<R>::new(Arc::clone(shared))));
         let reader = Arc::clone(&rows);
-        let channel = self.channel(Awaits::Any);
-        let channel =
-            channel.map_response(move |answer| answer.map(|body| RowBody::new(body, reader)));
-        let mut grpc = Grpc::new(channel).max_decoding_message_size(self.max_message_bytes);
+        let limit_bytes = self.max_message_bytes;
+        let channel = self
+            .channel(Awaits::Any, encoding)
+            .map_response(move |answer| answer.map(|body| RowBody::new(body, reader, limit_bytes)));
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(limit_bytes);
         grpc.ready()
             .await
             .map_err(|error| Status::from_error(error.into()))?;

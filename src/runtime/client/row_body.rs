@@ -1,13 +1,15 @@
 //! The body of a list's answer: reads the rows while they come, and passes on only the end with its status.
 //!
-//! The gRPC library would first copy each message together. `framing` has already checked that each message is
-//! uncompressed, within the limit and whole.
+//! The gRPC library would first copy each message together. `framing` has already checked that each message is within
+//! the limit and whole, and compressed only if we asked for it.
 
+use std::io::Write;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
+use flate2::write::GzDecoder;
 use hyper::body::{Body, Frame};
 use parking_lot::Mutex;
 use tonic::Status;
@@ -15,7 +17,7 @@ use tonic::Status;
 use super::framing::HEAD_BYTES;
 use crate::runtime::codec::RowReader;
 use crate::runtime::convert::WireRow;
-use crate::runtime::defect::{Defect, ReadError};
+use crate::runtime::defect::{Defect, Oversize, ReadError};
 
 /// A body whose rows go to a reader.
 #[derive(Debug)]
@@ -25,21 +27,34 @@ pub(super) struct RowBody<B, R: WireRow> {
     head: BytesMut,
     /// The missing bytes of the present message.
     left: usize,
+    /// The present message, if it is compressed.
+    compressed: Option<Compressed>,
     rows: Arc<Mutex<RowReader<R>>>,
+    /// The largest message, uncompressed.
+    limit_bytes: usize,
+}
+
+/// A compressed message, of which the bytes that have come are uncompressed.
+#[derive(Debug)]
+struct Compressed {
+    decoder: GzDecoder<Vec<u8>>,
+    bytes: usize,
 }
 
 impl<B, R: WireRow> RowBody<B, R> {
     /// Reads the messages of a body into `rows`.
-    pub(super) fn new(body: B, rows: Arc<Mutex<RowReader<R>>>) -> Self {
+    pub(super) fn new(body: B, rows: Arc<Mutex<RowReader<R>>>, limit_bytes: usize) -> Self {
         Self {
             body,
             head: BytesMut::with_capacity(HEAD_BYTES),
             left: 0,
+            compressed: None,
             rows,
+            limit_bytes,
         }
     }
 
-    fn read(&mut self, mut data: Bytes) -> Result<(), ReadError> {
+    fn read(&mut self, mut data: Bytes) -> Result<(), Status> {
         let mut rows = self.rows.lock();
         while !data.is_empty() {
             if self.left == 0 {
@@ -48,26 +63,82 @@ impl<B, R: WireRow> RowBody<B, R> {
                 if self.head.len() < HEAD_BYTES {
                     return Ok(());
                 }
-                self.left = length_of(&self.head);
-                self.head.clear();
+                let is_compressed = self.head.get_u8() != 0;
+                self.compressed = is_compressed.then(Compressed::new);
+                self.left = usize::try_from(self.head.get_u32()).unwrap_or(usize::MAX);
                 rows.begin();
             } else {
                 let piece = data.split_to(self.left.min(data.len()));
                 self.left -= piece.len();
-                rows.read(piece)?;
+                match &mut self.compressed {
+                    None => rows.read(piece).map_err(Defect::from)?,
+                    Some(compressed) => compressed.read(&piece, &mut rows, self.limit_bytes)?,
+                }
             }
             if self.left == 0 {
-                rows.end()?;
+                if let Some(compressed) = self.compressed.take() {
+                    compressed.end(&mut rows, self.limit_bytes)?;
+                }
+                rows.end().map_err(Defect::from)?;
             }
         }
         Ok(())
     }
 }
 
-/// Returns the length of the message with this header.
-fn length_of(mut head: &[u8]) -> usize {
-    head.advance(1);
-    usize::try_from(head.get_u32()).unwrap_or(usize::MAX)
+impl Compressed {
+    fn new() -> Self {
+        Self {
+            decoder: GzDecoder::new(Vec::new()),
+            bytes: 0,
+        }
+    }
+
+    /// Reads the rows in the next bytes. Each step of the decoder gives at most 32 KiB, so a small piece with much in it
+    /// takes no more memory than others.
+    fn read<R: WireRow>(
+        &mut self,
+        mut piece: &[u8],
+        rows: &mut RowReader<R>,
+        limit_bytes: usize,
+    ) -> Result<(), Status> {
+        while !piece.is_empty() {
+            let taken = match self.decoder.write(piece) {
+                // The stream has ended before the message.
+                Ok(0) | Err(_) => return Err(Defect::from(ReadError::Gzip).into()),
+                Ok(taken) => taken,
+            };
+            piece.advance(taken);
+            self.pass(rows, limit_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the rows at the end of the message.
+    fn end<R: WireRow>(
+        mut self,
+        rows: &mut RowReader<R>,
+        limit_bytes: usize,
+    ) -> Result<(), Status> {
+        let ended = self.decoder.try_finish();
+        ended.map_err(|_io| Defect::from(ReadError::Gzip))?;
+        self.pass(rows, limit_bytes)
+    }
+
+    fn pass<R: WireRow>(
+        &mut self,
+        rows: &mut RowReader<R>,
+        limit_bytes: usize,
+    ) -> Result<(), Status> {
+        let bytes = std::mem::take(self.decoder.get_mut());
+        self.bytes = self.bytes.saturating_add(bytes.len());
+        if self.bytes > limit_bytes {
+            let (bytes, limit) = (self.bytes as u64, limit_bytes as u64);
+            return Err(Oversize { bytes, limit }.into());
+        }
+        rows.read(bytes.into()).map_err(Defect::from)?;
+        Ok(())
+    }
 }
 
 impl<B, R> Body for RowBody<B, R>
@@ -89,7 +160,7 @@ where
             match frame.map(Frame::into_data) {
                 Ok(Ok(data)) => {
                     if let Err(error) = self.read(data) {
-                        return Poll::Ready(Some(Err(Defect::from(error).into())));
+                        return Poll::Ready(Some(Err(error)));
                     }
                 }
                 // The client does not use data before an error.
@@ -109,7 +180,7 @@ mod tests {
     use tonic::Code;
     use tonic::codegen::http::Response;
 
-    use super::super::framing::{Awaits, framed};
+    use super::super::framing::{Awaits, Encoding, framed};
     use super::*;
     use crate::model;
     use crate::runtime::codec::{ListChunk, read};
@@ -146,6 +217,18 @@ mod tests {
         at_a_time: usize,
         end: Option<Frame<Bytes>>,
     ) -> Result<(Option<Containers>, Option<Status>), Status> {
+        let empty = Response::new(());
+        as_answer(empty, Encoding::Plain, bytes, at_a_time, end).await
+    }
+
+    /// The same in an answer with these headers, which was asked for in this encoding.
+    async fn as_answer(
+        headers: Response<()>,
+        asked: Encoding,
+        bytes: impl AsRef<[u8]>,
+        at_a_time: usize,
+        end: Option<Frame<Bytes>>,
+    ) -> Result<(Option<Containers>, Option<Status>), Status> {
         let data = |chunk: &[u8]| Frame::data(Bytes::copy_from_slice(chunk));
         let frames = bytes
             .as_ref()
@@ -154,10 +237,10 @@ mod tests {
             .chain(end)
             .map(Ok);
         let body = StreamBody::new(stream::iter(frames.collect::<Vec<_>>()));
-        let answer = framed(Response::new(body), LIMIT, Awaits::Any);
+        let answer = framed(headers.map(|()| body), LIMIT, Awaits::Any, asked);
         let shared = Arc::new(Mutex::new(Interner::default()));
         let rows = Arc::new(Mutex::new(RowReader::<ContainerRow>::new(shared)));
-        let body = RowBody::new(answer.into_body(), Arc::clone(&rows));
+        let body = RowBody::new(answer.into_body(), Arc::clone(&rows), LIMIT);
         let arrived = body.collect().await?;
         let status = arrived.trailers().and_then(Status::from_header_map);
         assert_eq!(arrived.to_bytes(), Bytes::new());
@@ -242,11 +325,109 @@ mod tests {
             let mut whole = Response::new(body);
             let headers = whole.headers_mut();
             headers.insert("grpc-status", "0".parse().unwrap());
-            let body = framed(whole, LIMIT, Awaits::Any).into_body();
+            let body = framed(whole, LIMIT, Awaits::Any, Encoding::Plain).into_body();
             let shared = Arc::new(Mutex::new(Interner::default()));
             let rows = RowReader::<ContainerRow>::new(shared);
-            let body = RowBody::new(body, Arc::new(Mutex::new(rows)));
+            let body = RowBody::new(body, Arc::new(Mutex::new(rows)), LIMIT);
             assert!(body.collect().await.is_err(), "{length} {end:?}");
+        }
+    }
+
+    fn gzip(message: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(message).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn framed_gzip(compressed: &[u8]) -> Vec<u8> {
+        let mut bytes = framed_message(compressed);
+        bytes[0] = 1;
+        bytes
+    }
+
+    /// Sends bytes in an answer that says that it is compressed.
+    async fn through_gzip(
+        asked: Encoding,
+        bytes: impl AsRef<[u8]>,
+        at_a_time: usize,
+    ) -> Result<Option<Containers>, Status> {
+        let mut headers = Response::new(());
+        let gzip = "gzip".parse().unwrap();
+        headers.headers_mut().insert("grpc-encoding", gzip);
+        let sent = as_answer(headers, asked, bytes, at_a_time, Some(status("0"))).await;
+        Ok(sent?.0)
+    }
+
+    #[tokio::test]
+    async fn a_compressed_message_is_read_the_same_however_its_bytes_come() {
+        let message = answer(600, 1_000);
+        let plain = framed_message(&answer(2, 10));
+        let bytes = [framed_gzip(&gzip(&message)), plain].concat();
+        let both = read_at_once(&[message, answer(2, 10)].concat());
+        for at_a_time in [1, 10, 1_000, LIMIT] {
+            let sent = through_gzip(Encoding::Gzip, &bytes, at_a_time).await;
+            assert_eq!(sent.unwrap().as_ref(), Some(&both));
+        }
+        let empty = framed_gzip(&gzip(&[]));
+        let sent = through_gzip(Encoding::Gzip, &empty, 1).await;
+        assert_eq!(sent.unwrap(), Some(Containers::default()));
+    }
+
+    #[tokio::test]
+    async fn a_compressed_message_that_nobody_asked_for_or_announced_is_an_error() {
+        let bytes = framed_gzip(&gzip(&answer(2, 10)));
+        let announced = through_gzip(Encoding::Plain, &bytes, LIMIT).await;
+        let headers = Response::new(());
+        let end = Some(status("0"));
+        let asked = as_answer(headers, Encoding::Gzip, &bytes, LIMIT, end).await;
+        for error in [announced.unwrap_err(), asked.unwrap_err()] {
+            assert_eq!(cause(&error), Some(&Defect::Flag(1)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_compressed_message_that_is_cut_or_damaged_is_an_error() {
+        let whole = gzip(&answer(600, 1_000));
+        let mut damaged = whole.clone();
+        // The checksum of the content.
+        let checksum = damaged.len() - 8;
+        damaged[checksum] ^= 1;
+        for bytes in [
+            &whole[..3],
+            &whole[..whole.len() / 2],
+            &whole[..whole.len() - 1],
+            &[&whole[..], &[0]].concat(),
+            &damaged,
+            b"hello, this is no gzip",
+            b"",
+        ] {
+            for at_a_time in [1, LIMIT] {
+                let sent = through_gzip(Encoding::Gzip, framed_gzip(bytes), at_a_time).await;
+                let error = sent.unwrap_err();
+                let defect = Defect::Unreadable(ReadError::Gzip);
+                assert_eq!(cause(&error), Some(&defect), "{} bytes", bytes.len());
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_compressed_message_is_read_up_to_the_limit_and_no_further() {
+        let row = answer(1, LIMIT - 100);
+        let exact = answer(1, LIMIT - 100 + (LIMIT - row.len()));
+        assert_eq!(exact.len(), LIMIT);
+        let sent = through_gzip(Encoding::Gzip, framed_gzip(&gzip(&exact)), 1_000).await;
+        assert_eq!(sent.unwrap().unwrap().bytes, LIMIT as u64);
+        // 64 MiB in some 300 KiB are read no further than the step after the limit.
+        let bomb = gzip(&answer(1, 64 << 20));
+        let over = gzip(&answer(1, LIMIT + 1));
+        for bytes in [bomb, over] {
+            let sent = through_gzip(Encoding::Gzip, framed_gzip(&bytes), LIMIT).await;
+            let error = sent.unwrap_err();
+            let Some(Oversize { bytes, limit }) = cause(&error) else {
+                panic!("{error}");
+            };
+            assert_eq!(*limit, LIMIT as u64);
+            assert!((limit + 1..limit + (64 << 10)).contains(bytes), "{bytes}");
         }
     }
 

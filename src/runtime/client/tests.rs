@@ -1,4 +1,5 @@
 mod answers;
+mod compressed;
 mod lists;
 mod objects;
 

@@ -41,12 +41,17 @@ pub(crate) struct Node {
 impl Node {
     /// Starts containerd and waits until it answers and has its images.
     pub(crate) async fn start() -> Self {
-        Self::start_with(&[]).await
+        Self::start_with(&[], None).await
+    }
+
+    /// The same, with the containerd and its shim in this directory.
+    pub(crate) async fn start_programs(programs: &Path) -> Self {
+        Self::start_with(&[], Some(programs)).await
     }
 
     /// The same, with containerd's storage on a file system of this size.
     pub(crate) async fn start_on_small_disk(mib: u32) -> Self {
-        Self::start_with(&["tmpfs".to_owned(), mib.to_string()]).await
+        Self::start_with(&["tmpfs".to_owned(), mib.to_string()], None).await
     }
 
     /// The same, with containerd's storage on its own ext4 that can be throttled. Creates `medium` with this
@@ -54,7 +59,7 @@ impl Node {
     pub(crate) async fn start_on_own_disk(medium: &Path, bytes: u64) -> Self {
         fs::File::create(medium).unwrap().set_len(bytes).unwrap();
         let medium = medium.to_string_lossy().into_owned();
-        Self::start_with(&["ext4".to_owned(), medium]).await
+        Self::start_with(&["ext4".to_owned(), medium], None).await
     }
 
     /// Limits its own disk to this many reads and writes per second.
@@ -74,7 +79,7 @@ impl Node {
         .await;
     }
 
-    async fn start_with(disk: &[String]) -> Self {
+    async fn start_with(disk: &[String], programs: Option<&Path>) -> Self {
         remove_stale();
         let prefix = format!("{PREFIX}{}-", std::process::id());
         let dir = tempfile::Builder::new()
@@ -96,6 +101,10 @@ impl Node {
             .arg(here().join("node-init.sh"))
             .arg(dir.path())
             .args(disk);
+        if let Some(programs) = programs {
+            let path = std::env::var("PATH").unwrap();
+            command.env("PATH", format!("{}:{path}", programs.display()));
+        }
         let containerd = Daemon::start_as_is("containerd", dir.path(), command);
         let mut node = Self {
             containerd,

@@ -1,4 +1,4 @@
-//! The Alertmanagers of several Debian releases: the installed one, and those that `alertmanagers.sh` unpacked.
+//! Programs of several Debian releases: the installed ones, and those that `newer.sh` unpacked.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,6 +7,20 @@ use super::alertmanager::program;
 
 /// From this version on a webhook's URL is a template.
 const TEMPLATES_SINCE: (u32, u32) = (0, 31);
+
+/// Returns the directory with a package's programs of a newer Debian release; `None`, with the reason in the test's output,
+/// if Debian has no such package there.
+pub(crate) fn unpacked(package: &str, suite: &str) -> Option<PathBuf> {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools");
+    let dir = tools.join(package).join(suite);
+    if let Ok(why) = std::fs::read_to_string(dir.join("unavailable")) {
+        eprintln!("{why}");
+        return None;
+    }
+    let programs = dir.join("bin");
+    assert!(programs.exists(), "run tests/e2e/newer.sh first");
+    Some(programs)
+}
 
 /// An Alertmanager that can be run.
 pub(crate) struct Release {
@@ -24,15 +38,8 @@ impl Release {
     /// Returns the one of a newer Debian release; `None`, with the reason in the test's output, if Debian has
     /// none there.
     pub(crate) fn unpacked(suite: &str) -> Option<Self> {
-        let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/alertmanager");
-        let dir = tools.join(suite);
-        if let Ok(why) = std::fs::read_to_string(dir.join("unavailable")) {
-            eprintln!("{why}");
-            return None;
-        }
-        let program = dir.join("alertmanager");
-        assert!(program.exists(), "run tests/e2e/alertmanagers.sh first");
-        Some(Self::of(program))
+        let programs = unpacked("prometheus-alertmanager", suite)?;
+        Some(Self::of(programs.join("prometheus-alertmanager")))
     }
 
     fn of(program: PathBuf) -> Self {

@@ -194,9 +194,9 @@ async fn neighbours<K: FallbackList>(
         link.list::<K>(&K::LIST, clock.next()).await.ok()
     };
     let found = match whole {
-        Some((_, page)) => {
+        Some(list) => {
             let mut found = FoundRows::default();
-            found.add(page);
+            found.add(list.page);
             found
         }
         None => match by_state::<K>(client, &memory, clock).await {

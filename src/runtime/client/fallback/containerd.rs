@@ -9,7 +9,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Response, Status};
 
 use super::super::connection::{RuntimeConnection, request};
-use super::super::framing::Awaits;
+use super::super::framing::{Awaits, Encoding};
 use crate::model::PodUid;
 use crate::runtime::convert::POD_UID_LABEL;
 use crate::runtime::{Defect, Error};
@@ -57,7 +57,7 @@ async fn read(
     label: &str,
     deadline: Duration,
 ) -> Result<Response<Ids>, Status> {
-    let mut client = ContainersClient::new(link.channel(Awaits::Any))
+    let mut client = ContainersClient::new(link.channel(Awaits::Any, Encoding::Plain))
         .max_decoding_message_size(link.max_message_bytes);
     let filters = vec![format!("labels.\"io.cri-containerd.kind\"=={label}")];
     let mut request = request(ListContainersRequest { filters }, deadline);

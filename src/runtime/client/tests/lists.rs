@@ -1,7 +1,7 @@
 //! Lists: complete, exactly weighed, in the best way that the runtime has.
 
 use super::*;
-use crate::runtime::client::streams::{BREAKS_MAX, LISTS_WITHOUT};
+use crate::runtime::client::list_ways::{BREAKS_MAX, LISTS_WITHOUT};
 
 /// A runtime that streams its lists in several messages.
 fn streaming() -> Rig {
@@ -11,7 +11,7 @@ fn streaming() -> Rig {
     })
 }
 
-fn image_weight(rig: &Rig) -> usize {
+pub(super) fn image_weight(rig: &Rig) -> usize {
     let images = rig.sim.images();
     cri::ListImagesResponse { images }.encoded_len()
 }

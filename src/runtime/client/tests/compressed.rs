@@ -1,0 +1,99 @@
+//! Lists over the runtime's limit that it sends compressed.
+
+use super::*;
+use crate::model::Coverage;
+use crate::runtime::client::list_ways::LISTS_WITHOUT;
+
+/// A runtime that compresses, whose limit no list of [`node`] keeps, but each one compressed.
+fn compressing() -> Rig {
+    let rig = Rig::new(Options {
+        gzip: true,
+        ..Options::default()
+    });
+    rig.sim.set_send_limit(rig.weigh_sandboxes() / 2);
+    rig
+}
+
+#[tokio::test]
+async fn lists_over_the_limit_are_whole_and_weigh_what_they_weigh_uncompressed() {
+    let rig = compressing();
+    let limit = Some(rig.weigh_sandboxes() as u64 / 2);
+    for _ in 0..3 {
+        rig.sim.clear_record();
+        let containers = rig.client.list_containers().await.unwrap();
+        let way = (containers.mode, containers.coverage, containers.limit_bytes);
+        assert_eq!(way, (ListMode::Compressed, Coverage::Whole, limit));
+        assert_eq!(containers.response_bytes, rig.weigh_all() as u64);
+        let ids: Vec<_> = containers.rows.iter().map(|c| c.id.to_string()).collect();
+        let there = rig.sim.containers().into_iter();
+        assert_eq!(ids, there.map(|c| c.row.id).collect::<Vec<_>>());
+        let sandboxes = rig.client.list_pod_sandboxes().await.unwrap();
+        assert_eq!(sandboxes.mode, ListMode::Compressed);
+        assert_eq!(sandboxes.response_bytes, rig.weigh_sandboxes() as u64);
+        assert_eq!(sandboxes.rows.len(), rig.sim.sandboxes().len());
+        // Each uncompressed first, which tells limit and weight.
+        assert_eq!(rig.sim.call_count(Rpc::ListContainers), 2);
+        assert_eq!(rig.sim.call_count(Rpc::ListPodSandbox), 2);
+        assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 0);
+    }
+    rig.sim.set_send_limit(64 << 20);
+    let listed = rig.client.list_containers().await.unwrap();
+    let way = (listed.mode, listed.limit_bytes);
+    assert_eq!(way, (ListMode::Unary, limit), "the limit stays known");
+}
+
+#[tokio::test]
+async fn images_over_the_limit_are_listed_too() {
+    let rig = compressing();
+    let exact = lists::image_weight(&rig);
+    rig.sim.set_send_limit(exact - 1);
+    let images = rig.client.list_images().await.unwrap();
+    assert_eq!(images.mode, ListMode::Compressed);
+    assert_eq!(images.rows.len(), rig.sim.images().len());
+    assert_eq!(images.response_bytes, exact as u64);
+    assert_eq!(images.limit_bytes, Some(exact as u64 - 1));
+}
+
+#[tokio::test]
+async fn a_runtime_that_cannot_compress_is_asked_once_on_a_connection() {
+    let rig = compressing();
+    let in_parts = rig.weigh(&[ContainerState::Exited]);
+    rig.sim.set_send_limit(in_parts);
+    rig.sim.set_gzip(false);
+    let containers = rig.client.list_containers().await.unwrap();
+    assert_eq!(containers.mode, ListMode::PerState);
+    rig.sim.set_send_limit(lists::image_weight(&rig) - 1);
+    rig.client.list_images().await.unwrap_err();
+    rig.sim.set_gzip(true);
+    rig.client.list_images().await.unwrap_err();
+    rig.sim.restart().await.unwrap();
+    rig.reconnected().await;
+    let images = rig.client.list_images().await.unwrap();
+    assert_eq!(images.mode, ListMode::Compressed);
+}
+
+#[tokio::test]
+async fn a_list_that_stays_over_the_limit_compressed_is_not_sent_so_for_some_lists() {
+    let rig = compressing();
+    rig.sim.set_send_limit(100);
+    rig.client.list_images().await.unwrap_err();
+    assert_eq!(rig.sim.call_count(Rpc::ListImages), 2);
+    rig.sim.set_send_limit(lists::image_weight(&rig) - 1);
+    for _ in 0..LISTS_WITHOUT {
+        rig.client.list_images().await.unwrap_err();
+    }
+    assert_eq!(
+        rig.client.list_images().await.unwrap().mode,
+        ListMode::Compressed
+    );
+}
+
+#[tokio::test]
+async fn a_list_over_our_own_limit_is_not_asked_for_compressed() {
+    let rig = compressing();
+    let exact = lists::image_weight(&rig);
+    rig.sim.set_send_limit(64 << 20);
+    let client = rig.client_with(|settings| settings.max_message_bytes = exact - 1);
+    client.list_images().await.unwrap_err();
+    assert_eq!(rig.sim.call_count(Rpc::ListImages), 1);
+}
