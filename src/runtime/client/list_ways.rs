@@ -17,10 +17,10 @@ pub(super) struct ListWays {
 }
 
 /// Which of the lists.
-pub(super) type ListOf = fn(&ListWays) -> &Mutex<ListWay>;
+pub(super) type WhichList = fn(&ListWays) -> &Mutex<ListWay>;
 
 impl ListWays {
-    pub(super) fn of(&self, list: ListOf) -> MutexGuard<'_, ListWay> {
+    pub(super) fn of(&self, list: WhichList) -> MutexGuard<'_, ListWay> {
         list(self).lock()
     }
 }

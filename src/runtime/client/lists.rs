@@ -17,7 +17,7 @@ use tower::ServiceExt;
 use super::Client;
 use super::connection::{RuntimeConnection, request};
 use super::framing::{Awaits, Encoding};
-use super::list_ways::{LISTS_WITHOUT, ListOf};
+use super::list_ways::{LISTS_WITHOUT, WhichList};
 use super::row_body::RowBody;
 use crate::model::{Container, Coverage, PodSandbox};
 use crate::runtime::codec::{ListChunk, RowReader};
@@ -40,7 +40,7 @@ impl Rpc {
 pub(super) struct ListRpc {
     streaming: Rpc,
     pub(super) unary: Rpc,
-    list: ListOf,
+    list: WhichList,
 }
 
 pub(super) const CONTAINERS: ListRpc = ListRpc {
