@@ -193,10 +193,6 @@ pub(super) enum FaultKey {
 }
 
 /// Everything that can change while the runtime serves.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent switches, each named where it is set"
-)]
 #[derive(Clone, Debug)]
 pub(super) struct Conduct {
     pub(super) faults: BTreeMap<FaultKey, Fault>,
@@ -204,7 +200,8 @@ pub(super) struct Conduct {
     pub(super) cni: BTreeMap<String, Cni>,
     pub(super) disk: Disk,
     pub(super) send_limit_bytes: usize,
-    pub(super) gzip: bool,
+    /// How long it takes to compress an answer; `None`: it cannot.
+    pub(super) gzip: Option<Duration>,
     pub(super) streaming: bool,
     /// Whether it has containerd's own container service.
     pub(super) containers_service: bool,

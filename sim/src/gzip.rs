@@ -56,16 +56,17 @@ where
             let conduct = self.shared.conduct.borrow();
             (conduct.gzip, conduct.send_limit_bytes)
         };
-        if !gzip {
+        let Some(takes) = gzip else {
             let text = "grpc: Decompressor is not installed for grpc-encoding \"gzip\"";
             let refusal = Status::unimplemented(text).into_http();
             return Box::pin(async move { Ok(refusal) });
-        }
+        };
         request.headers_mut().remove(ENCODING);
         request.extensions_mut().insert(Compressed);
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await?;
+            tokio::time::sleep(takes).await;
             Ok(compressed(answer, limit)
                 .await
                 .unwrap_or_else(Status::into_http))

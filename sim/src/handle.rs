@@ -131,8 +131,8 @@ impl Handle {
         self.conduct(|conduct| conduct.send_limit_bytes = bytes);
     }
 
-    /// Makes the runtime answer compressed requests, or refuse them.
-    pub fn set_gzip(&self, gzip: bool) {
+    /// Sets how long it takes to compress an answer; `None`: it cannot.
+    pub fn set_gzip(&self, gzip: Option<Duration>) {
         self.conduct(|conduct| conduct.gzip = gzip);
     }
 

@@ -13,10 +13,6 @@ use super::profile::Profile;
 pub const SEND_LIMIT_BYTES: usize = 16 << 20;
 
 /// Options of a simulated runtime. The default is a containerd 1.7.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent switches, each named where it is set"
-)]
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whose forms and refusals its answers have.
@@ -27,9 +23,9 @@ pub struct Options {
     pub runtime_version: String,
     /// The largest message it sends.
     pub send_limit_bytes: usize,
-    /// Whether it answers compressed requests, as containerd 1.7 and later do. Off by default: a list over the limit is then
-    /// read in parts.
-    pub gzip: bool,
+    /// How long it takes to compress an answer, which containerd 1.7 and later do if asked. `None`, the default: it cannot, so
+    /// a list over the limit is read in parts.
+    pub gzip: Option<Duration>,
     /// Whether it has the streaming lists.
     pub streaming: bool,
     /// How many rows it puts into one message of a stream.
@@ -62,7 +58,7 @@ impl Default for Options {
             runtime_name: "containerd".to_owned(),
             runtime_version: "1.7.24".to_owned(),
             send_limit_bytes: SEND_LIMIT_BYTES,
-            gzip: false,
+            gzip: None,
             streaming: false,
             stream_rows: 5_000,
             containers_service: true,

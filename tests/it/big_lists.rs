@@ -98,7 +98,7 @@ async fn over_the_limit_in_total_the_node_is_swept_and_lists_work_again() {
 #[tokio::test]
 async fn a_runtime_that_compresses_shows_everything_in_one_answer() {
     let options = Options {
-        gzip: true,
+        gzip: Some(Duration::ZERO),
         ..Options::default()
     };
     let rig = start(node(), options).await;

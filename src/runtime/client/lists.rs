@@ -172,7 +172,8 @@ impl RuntimeConnection {
         if bytes > self.max_message_bytes as u64 {
             return Err(error);
         }
-        let compressed = self.compressed::<R>(rpc, deadline).await;
+        // Half: who asked waits as long as for one call, and a refusal tells more than no answer.
+        let compressed = self.compressed::<R>(rpc, deadline / 2).await;
         compressed.ok_or(error).map(|page| ListAtOnce {
             mode: ListMode::Compressed,
             page,

@@ -7,7 +7,7 @@ use crate::runtime::client::list_ways::LISTS_WITHOUT;
 /// A runtime that compresses, whose limit no list of [`node`] keeps, but each one compressed.
 fn compressing() -> Rig {
     let rig = Rig::new(Options {
-        gzip: true,
+        gzip: Some(Duration::ZERO),
         ..Options::default()
     });
     rig.sim.set_send_limit(rig.weigh_sandboxes() / 2);
@@ -59,12 +59,12 @@ async fn a_runtime_that_cannot_compress_is_asked_once_on_a_connection() {
     let rig = compressing();
     let in_parts = rig.weigh(&[ContainerState::Exited]);
     rig.sim.set_send_limit(in_parts);
-    rig.sim.set_gzip(false);
+    rig.sim.set_gzip(None);
     let containers = rig.client.list_containers().await.unwrap();
     assert_eq!(containers.mode, ListMode::PerState);
     rig.sim.set_send_limit(lists::image_weight(&rig) - 1);
     rig.client.list_images().await.unwrap_err();
-    rig.sim.set_gzip(true);
+    rig.sim.set_gzip(Some(Duration::ZERO));
     rig.client.list_images().await.unwrap_err();
     rig.sim.restart().await.unwrap();
     rig.reconnected().await;
