@@ -6,7 +6,7 @@
 
 mod jwt;
 mod memory;
-mod turns;
+mod quotas;
 mod wire;
 
 use std::fmt;
@@ -24,8 +24,8 @@ use crate::kubernetes::{ApiClient, ApiServer};
 use crate::system::blocking::BlockingPool;
 use crate::telemetry;
 
-use memory::{AnswerCache, Asker};
-use turns::{CALLS_MAX, Failing, Turns};
+use memory::{AnswerCache, QuotaOwner};
+use quotas::{CALLS_MAX, Failing, ReviewQuotas};
 use wire::{AccessSpec, TokenSpec, User, Wire};
 
 /// How long a good answer holds.
@@ -88,7 +88,7 @@ enum Grant {
 /// Makes the calls.
 struct Reviewer {
     client: ApiClient,
-    turns: Turns,
+    quotas: ReviewQuotas,
     failing: Failing,
 }
 
@@ -98,13 +98,13 @@ impl Review {
     /// # Errors
     /// If the system has no randomness.
     pub fn new(api_server: ApiServer) -> Result<Self, NoRandomness> {
-        // A call that its asker gave up must not make the others believe that the disk hangs.
+        // A call that its caller gave up must not make the others believe that the disk hangs.
         let disk = BlockingPool::new(CALLS_MAX);
         let client = ApiClient::new(api_server, ANSWER_MAX_BYTES, disk);
         Ok(Self {
             reviewer: Arc::new(Reviewer {
                 client,
-                turns: Turns::new(),
+                quotas: ReviewQuotas::new(),
                 failing: Failing::default(),
             }),
             users: Arc::default(),
@@ -136,18 +136,18 @@ impl Review {
     async fn user(&self, token: &str, client: IpAddr) -> Authentication {
         let (reviewer, text) = (Arc::clone(&self.reviewer), token.to_owned());
         let digest = self.digest([token]);
-        let asker = reviewer.turns.asker(&digest, client);
-        let of = asker.clone();
+        let owner = reviewer.quotas.owner(&digest, client);
+        let of = owner.clone();
         let asking = async move {
-            if !reviewer.turns.admits(&of) {
+            if !reviewer.quotas.admits(&of) {
                 return (Authentication::Unknown(flooded()), None);
             }
             let user = reviewer.user(text, &of).await;
             match &user {
                 Authentication::User(user) => {
-                    reviewer.turns.authenticated(digest, &user.account());
+                    reviewer.quotas.authenticated(digest, &user.account());
                 }
-                Authentication::Nobody => reviewer.turns.refused(&digest),
+                Authentication::Nobody => reviewer.quotas.refused(&digest),
                 Authentication::Unknown(_) => {}
             }
             let keep = match &user {
@@ -157,13 +157,13 @@ impl Review {
             };
             (user, keep)
         };
-        let user = self.users.get(digest, asker, asking).await;
+        let user = self.users.get(digest, owner, asking).await;
         user.unwrap_or_else(|too_many| Authentication::Unknown(too_many.to_string()))
     }
 
     async fn grant(&self, token: &str, user: Arc<User>, verb: &str, path: &str) -> Grant {
         let key = self.digest([token, verb, path]);
-        let asker = Asker::Account(user.account());
+        let owner = QuotaOwner::Account(user.account());
         let reviewer = Arc::clone(&self.reviewer);
         let (verb, path) = (verb.to_owned(), path.to_owned());
         let asking = async move {
@@ -175,7 +175,7 @@ impl Review {
             };
             (grant, keep)
         };
-        let grant = self.grants.get(key, asker, asking).await;
+        let grant = self.grants.get(key, owner, asking).await;
         grant.unwrap_or_else(|too_many| Grant::Unknown(too_many.to_string()))
     }
 
@@ -185,8 +185,8 @@ impl Review {
 }
 
 impl Reviewer {
-    async fn user(&self, token: String, asker: &Asker) -> Authentication {
-        match self.call(&TokenSpec { token }, asker).await {
+    async fn user(&self, token: String, owner: &QuotaOwner) -> Authentication {
+        match self.call(&TokenSpec { token }, owner).await {
             Ok(status) => match status.user {
                 Some(user) if status.authenticated && !user.username.is_empty() => {
                     Authentication::User(Arc::new(user))
@@ -202,7 +202,7 @@ impl Reviewer {
 
     async fn grant(&self, user: &User, verb: &str, path: &str) -> Grant {
         let spec = AccessSpec::new(user, verb, path);
-        match self.call(&spec, &Asker::Account(user.account())).await {
+        match self.call(&spec, &QuotaOwner::Account(user.account())).await {
             Ok(status) if status.allowed && !status.denied => Grant::Allowed,
             Ok(_) => Grant::Denied,
             Err(why) => Grant::Unknown(why),
@@ -210,9 +210,9 @@ impl Reviewer {
     }
 
     /// Asks for a review; returns its status, or why there is none.
-    async fn call<S: Wire>(&self, spec: &S, asker: &Asker) -> Result<S::Status, String> {
+    async fn call<S: Wire>(&self, spec: &S, owner: &QuotaOwner) -> Result<S::Status, String> {
         let until = Instant::now() + CALL_TIMEOUT;
-        let answer = timeout_at(until, self.ask(spec, asker, until)).await;
+        let answer = timeout_at(until, self.ask(spec, owner, until)).await;
         let answer = answer.unwrap_or_else(|_elapsed| Err(late()));
         self.failing.say(answer.as_ref().err());
         answer
@@ -221,11 +221,11 @@ impl Reviewer {
     async fn ask<S: Wire>(
         &self,
         spec: &S,
-        asker: &Asker,
+        owner: &QuotaOwner,
         until: Instant,
     ) -> Result<S::Status, String> {
-        let turn = self.turns.turn(asker, until).await;
-        let _turn = turn.ok_or_else(late)?;
+        let place = self.quotas.place(owner, until).await;
+        let _place = place.ok_or_else(late)?;
         let failed = |error| format!("the API server: {}", telemetry::chain(&error));
         let sending = self.client.send(Method::POST, S::PATH, wire::request(spec));
         let answer = sending.await;

@@ -1,5 +1,5 @@
-//! Remembers answers for a time, and asks for each only once at a time. Both are bounded, and no asker takes more
-//! than its part.
+//! Remembers answers for a time, and asks for each only once at a time. Both are bounded, and no
+//! account or client takes more than its part.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,16 +16,16 @@ use crate::access::digest::Digest;
 
 /// Answers that are remembered.
 const KEPT_MAX: usize = 256;
-/// Those of one asker.
+/// Those of one owner.
 const KEPT_EACH_MAX: usize = 64;
 /// Questions under way.
 const FLIGHTS_MAX: usize = 64;
-/// Those of one asker. All who show the same token for the same path share one.
+/// Those of one owner. All who show the same token for the same path share one.
 const FLIGHTS_EACH_MAX: usize = 4;
 
-/// For whom a question is asked.
+/// Whose share of the bounds a question uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Asker {
+pub(super) enum QuotaOwner {
     /// The account of a token that was authenticated before.
     Account(Arc<str>),
     /// The client that shows an unknown token.
@@ -42,14 +42,14 @@ pub(super) struct AnswerCache<T>(Mutex<CacheState<T>>);
 
 struct CacheState<T> {
     kept: BTreeMap<Digest, CachedAnswer<T>>,
-    /// Weak: a question is dropped when its last asker leaves.
-    flights: BTreeMap<Digest, (Asker, WeakShared<BoxFuture<'static, T>>)>,
+    /// Weak: a question is dropped when the last caller that waits for it leaves.
+    flights: BTreeMap<Digest, (QuotaOwner, WeakShared<BoxFuture<'static, T>>)>,
 }
 
 struct CachedAnswer<T> {
     answer: T,
     until: Instant,
-    asker: Asker,
+    owner: QuotaOwner,
 }
 
 impl<T> Default for AnswerCache<T> {
@@ -67,7 +67,7 @@ impl<T: Clone + Send + Sync + 'static> AnswerCache<T> {
     pub(super) async fn get(
         self: &Arc<Self>,
         key: Digest,
-        asker: Asker,
+        owner: QuotaOwner,
         asking: impl Future<Output = (T, Option<Duration>)> + Send + 'static,
     ) -> Result<T, TooMany> {
         let flight = {
@@ -80,13 +80,13 @@ impl<T: Clone + Send + Sync + 'static> AnswerCache<T> {
             if let Some(flight) = under_way {
                 flight
             } else {
-                if state.is_full(&asker) {
+                if state.is_full(&owner) {
                     return Err(TooMany);
                 }
-                let (memory, of) = (Arc::clone(self), asker.clone());
+                let (memory, of) = (Arc::clone(self), owner.clone());
                 let flight = async move {
                     let (answer, holds_for) = asking.await;
-                    memory.0.lock().end(key, &asker, &answer, holds_for);
+                    memory.0.lock().end(key, &owner, &answer, holds_for);
                     answer
                 };
                 let flight = flight.boxed().shared();
@@ -105,15 +105,15 @@ impl<T: Clone> CacheState<T> {
         (Instant::now() < kept.until).then(|| kept.answer.clone())
     }
 
-    /// Says whether no further question of this asker may be asked.
-    fn is_full(&mut self, asker: &Asker) -> bool {
+    /// Says whether no further question of this owner may be asked.
+    fn is_full(&mut self, owner: &QuotaOwner) -> bool {
         self.flights
             .retain(|_, (_, flight)| flight.upgrade().is_some());
-        let own = self.flights.values().filter(|(of, _)| of == asker);
+        let own = self.flights.values().filter(|(of, _)| of == owner);
         own.count() >= FLIGHTS_EACH_MAX || self.flights.len() >= FLIGHTS_MAX
     }
 
-    fn end(&mut self, key: Digest, asker: &Asker, answer: &T, holds_for: Option<Duration>) {
+    fn end(&mut self, key: Digest, owner: &QuotaOwner, answer: &T, holds_for: Option<Duration>) {
         self.flights.remove(&key);
         let Some(holds_for) = holds_for else {
             return;
@@ -123,12 +123,12 @@ impl<T: Clone> CacheState<T> {
         let kept = CachedAnswer {
             answer: answer.clone(),
             until: now + holds_for,
-            asker: asker.clone(),
+            owner: owner.clone(),
         };
         self.kept.insert(key, kept);
         // Refusals hold for a shorter time, so guesses displace each other first.
         let until = |kept: &CachedAnswer<T>| kept.until;
-        let is_own = |kept: &CachedAnswer<T>| kept.asker == *asker;
+        let is_own = |kept: &CachedAnswer<T>| kept.owner == *owner;
         make_room(&mut self.kept, KEPT_EACH_MAX, is_own, until);
         make_room(&mut self.kept, KEPT_MAX, |_any| true, until);
     }
@@ -177,7 +177,7 @@ mod tests {
 
     impl Counted {
         async fn get(&self, key: usize, holds_for: Option<Duration>) -> Result<usize, TooMany> {
-            // Each asker has its own part: here every question is another's.
+            // Each owner has its own part: here every question is another's.
             self.get_for(u32::try_from(key).unwrap(), key, holds_for)
                 .await
         }
@@ -188,13 +188,13 @@ mod tests {
             key: usize,
             holds_for: Option<Duration>,
         ) -> Result<usize, TooMany> {
-            let asker = Asker::Client(IpAddr::V4(client.into()));
+            let owner = QuotaOwner::Client(IpAddr::V4(client.into()));
             let count = Arc::clone(&self.asked);
             let asking = async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 (count.fetch_add(1, Ordering::SeqCst) + 1, holds_for)
             };
-            self.memory.get(digest(key), asker, asking).await
+            self.memory.get(digest(key), owner, asking).await
         }
 
         fn kept(&self) -> usize {
@@ -259,7 +259,7 @@ mod tests {
         let memory = Counted::default();
         let all = join_all((0..10).map(|key| memory.get_for(1, key, Some(SHORT))));
         let (all, other) = tokio::join!(all, memory.get_for(2, 1_000, Some(SHORT)));
-        assert!(other.is_ok(), "another asker is not concerned");
+        assert!(other.is_ok(), "another owner is not concerned");
         assert_eq!(all.iter().filter(|it| it.is_ok()).count(), FLIGHTS_EACH_MAX);
         // A refusal ends earlier than all that follows, and stays nevertheless: it is another's.
         for chunk in (0..3 * KEPT_EACH_MAX)

@@ -173,7 +173,7 @@ fn requests() -> Vec<(Method, &'static str)> {
 }
 
 /// Where requests go, and by which client.
-struct Asker {
+struct RequestSender {
     /// A client for each thing that is shown: a certificate is its connection's.
     clients: Vec<(Shown, reqwest::Client)>,
     /// The URL without a path.
@@ -181,7 +181,7 @@ struct Asker {
     from: From,
 }
 
-impl Asker {
+impl RequestSender {
     /// `None`: this machine has no such way to the service.
     fn new(rig: &Rig, configured: Configured, from: From, files: &Files) -> Option<Self> {
         let port = rig.address.rsplit_once(':').unwrap().1;
@@ -226,7 +226,7 @@ impl Asker {
     }
 
     /// `None`: the handshake fails.
-    async fn ask(&self, method: &Method, path: &str, shown: Shown) -> Option<Answer> {
+    async fn send(&self, method: &Method, path: &str, shown: Shown) -> Option<Answer> {
         let path = path.replace("{id}", "none").replace("{*id}", "none");
         let (_, client) = self.clients.iter().find(|(it, _)| *it == shown).unwrap();
         let request = client.request(
@@ -303,7 +303,7 @@ async fn rows(configured: Configured, from: From, table: &mut BTreeMap<String, V
     let files = Files::new("");
     let (built, options) = (nodes::litter(1).build(), crisweep_sim::Options::default());
     let rig = Rig::unready(built, options, settings(configured, &files).await).await;
-    let Some(asker) = Asker::new(&rig, configured, from, &files) else {
+    let Some(sender) = RequestSender::new(&rig, configured, from, &files) else {
         println!("skipped: this machine has no address but loopback");
         return;
     };
@@ -311,7 +311,7 @@ async fn rows(configured: Configured, from: From, table: &mut BTreeMap<String, V
         let needs = scope(&method, path);
         let mut cells = Vec::new();
         for (name, shown) in configured.shown() {
-            let Some(answer) = asker.ask(&method, path, *shown).await else {
+            let Some(answer) = sender.send(&method, path, *shown).await else {
                 cells.push("closed".to_owned());
                 continue;
             };

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use super::memory::{Asker, make_room};
+use super::memory::{QuotaOwner, make_room};
 use crate::access::digest::Digest;
 use crate::access::rate_limit::{RateLimit, TokenBucket};
 
@@ -42,8 +42,9 @@ const KNOWN_EACH_MAX: usize = 16;
 /// The shortest time between two lines of the log.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-/// The buckets, the places, and the tokens that need neither bucket nor luck.
-pub(super) struct Turns {
+/// How many reviews may be asked for (buckets) and run at a time (places). Tokens that were authenticated before use no
+/// bucket, and places of their own.
+pub(super) struct ReviewQuotas {
     began: Instant,
     buckets: Mutex<Buckets>,
     unknown: Semaphore,
@@ -67,7 +68,7 @@ struct KnownToken {
     at: Instant,
 }
 
-impl Turns {
+impl ReviewQuotas {
     pub(super) fn new() -> Self {
         Self {
             began: Instant::now(),
@@ -79,17 +80,17 @@ impl Turns {
         }
     }
 
-    /// Returns for whom a token is reviewed that this client shows.
-    pub(super) fn asker(&self, token: &Digest, client: IpAddr) -> Asker {
+    /// Returns whose quota the review of a token uses that this client shows.
+    pub(super) fn owner(&self, token: &Digest, client: IpAddr) -> QuotaOwner {
         match self.tokens.lock().get(token) {
-            Some(known) => Asker::Account(Arc::clone(&known.account)),
-            None => Asker::Client(client),
+            Some(known) => QuotaOwner::Account(Arc::clone(&known.account)),
+            None => QuotaOwner::Client(client),
         }
     }
 
-    /// Says whether a token may be reviewed now, or too many unknown ones came.
-    pub(super) fn admits(&self, asker: &Asker) -> bool {
-        let Asker::Client(client) = asker else {
+    /// Says whether a token may be reviewed now: an unknown one only while its buckets last.
+    pub(super) fn admits(&self, owner: &QuotaOwner) -> bool {
+        let QuotaOwner::Client(client) = owner else {
             return true;
         };
         if self.buckets.lock().admit(*client, self.began.elapsed()) {
@@ -105,14 +106,18 @@ impl Turns {
     }
 
     /// Waits for a place, at most until then.
-    pub(super) async fn turn(&self, asker: &Asker, until: Instant) -> Option<SemaphorePermit<'_>> {
-        let places = match asker {
-            Asker::Account(_) => &self.known,
-            Asker::Client(_) => &self.unknown,
+    pub(super) async fn place(
+        &self,
+        owner: &QuotaOwner,
+        until: Instant,
+    ) -> Option<SemaphorePermit<'_>> {
+        let places = match owner {
+            QuotaOwner::Account(_) => &self.known,
+            QuotaOwner::Client(_) => &self.unknown,
         };
-        let turn = timeout_at(until, places.acquire()).await.ok()?.ok()?;
-        // The turns of calls that ended late come too late for those who waited as long.
-        (Instant::now() < until).then_some(turn)
+        let place = timeout_at(until, places.acquire()).await.ok()?.ok()?;
+        // A place that another call left only at `until` is too late: the call must have ended by then.
+        (Instant::now() < until).then_some(place)
     }
 
     /// Remembers that the API server authenticated a token. Of its account's tokens, then of all, the one that was
@@ -195,99 +200,99 @@ mod tests {
         digest
     }
 
-    fn client(number: u32) -> Asker {
-        Asker::Client(IpAddr::V4(number.into()))
+    fn client(number: u32) -> QuotaOwner {
+        QuotaOwner::Client(IpAddr::V4(number.into()))
     }
 
-    fn account(name: &str) -> Asker {
-        Asker::Account(name.into())
+    fn account(name: &str) -> QuotaOwner {
+        QuotaOwner::Account(name.into())
     }
 
     /// Returns how many of so many questions are admitted now.
-    fn admitted(turns: &Turns, asker: &Asker, questions: usize) -> usize {
-        (0..questions).filter(|_| turns.admits(asker)).count()
+    fn admitted(quotas: &ReviewQuotas, owner: &QuotaOwner, questions: usize) -> usize {
+        (0..questions).filter(|_| quotas.admits(owner)).count()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_guesses_tokens_leaves_the_others_their_first_ones() {
-        let turns = Turns::new();
-        assert_eq!(admitted(&turns, &client(1), 1_000), 8);
-        assert_eq!(admitted(&turns, &client(2), 1), 1);
+        let quotas = ReviewQuotas::new();
+        assert_eq!(admitted(&quotas, &client(1), 1_000), 8);
+        assert_eq!(admitted(&quotas, &client(2), 1), 1);
         // Its own bucket gains a token in half a second, that of all five.
         tokio::time::advance(Duration::from_millis(500)).await;
-        assert_eq!(admitted(&turns, &client(1), 1_000), 1);
+        assert_eq!(admitted(&quotas, &client(1), 1_000), 1);
         // All clients together have a bucket too.
         let guessers = 3..1_003;
         let of_all: usize = guessers
-            .map(|it| admitted(&turns, &client(it), 1_000))
+            .map(|it| admitted(&quotas, &client(it), 1_000))
             .sum();
         assert_eq!(of_all, 32 - 8 - 1 + 5 - 1);
-        assert_eq!(admitted(&turns, &account("known"), 1_000), 1_000);
+        assert_eq!(admitted(&quotas, &account("known"), 1_000), 1_000);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_buckets_of_clients_are_bounded_and_the_fullest_makes_room() {
-        let turns = Turns::new();
-        let each = |turns: &Turns| turns.buckets.lock().each.len();
-        assert_eq!(admitted(&turns, &client(0), 1_000), 8);
+        let quotas = ReviewQuotas::new();
+        let each = |quotas: &ReviewQuotas| quotas.buckets.lock().each.len();
+        assert_eq!(admitted(&quotas, &client(0), 1_000), 8);
         for number in 1..3 * u32::try_from(CLIENTS_MAX).unwrap() {
-            admitted(&turns, &client(number), 1);
+            admitted(&quotas, &client(number), 1);
             tokio::time::advance(Duration::from_millis(1)).await;
         }
-        assert_eq!(each(&turns), CLIENTS_MAX);
+        assert_eq!(each(&quotas), CLIENTS_MAX);
         // That many others came in three quarters of a second, and its empty bucket is still known.
-        assert!(admitted(&turns, &client(0), 1_000) <= 1);
+        assert!(admitted(&quotas, &client(0), 1_000) <= 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_token_is_its_accounts_until_it_is_refused() {
-        let turns = Turns::new();
-        let asker = || turns.asker(&digest(0), IpAddr::from([10, 0, 0, 1]));
-        assert!(matches!(asker(), Asker::Client(_)));
-        turns.authenticated(digest(0), &"scraper".into());
-        assert_eq!(asker(), account("scraper"));
-        turns.refused(&digest(0));
-        assert!(matches!(asker(), Asker::Client(_)));
+        let quotas = ReviewQuotas::new();
+        let owner = || quotas.owner(&digest(0), IpAddr::from([10, 0, 0, 1]));
+        assert!(matches!(owner(), QuotaOwner::Client(_)));
+        quotas.authenticated(digest(0), &"scraper".into());
+        assert_eq!(owner(), account("scraper"));
+        quotas.refused(&digest(0));
+        assert!(matches!(owner(), QuotaOwner::Client(_)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_places_of_known_tokens_are_free_while_the_others_are_taken() {
-        let turns = Turns::new();
+        let quotas = ReviewQuotas::new();
         let soon = || Instant::now() + Duration::from_secs(1);
         let mut taken = Vec::new();
         for number in 0..8 {
-            taken.push(turns.turn(&client(number), soon()).await.unwrap());
+            taken.push(quotas.place(&client(number), soon()).await.unwrap());
         }
-        assert!(turns.turn(&client(9), soon()).await.is_none());
-        assert!(turns.turn(&account("known"), soon()).await.is_some());
+        assert!(quotas.place(&client(9), soon()).await.is_none());
+        assert!(quotas.place(&account("known"), soon()).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_many_tokens_of_one_account_displace_each_other_alone() {
-        let turns = Turns::new();
+        let quotas = ReviewQuotas::new();
         let is_known = |number| {
-            let asker = turns.asker(&digest(number), IpAddr::from([10, 0, 0, 1]));
-            matches!(asker, Asker::Account(_))
+            let owner = quotas.owner(&digest(number), IpAddr::from([10, 0, 0, 1]));
+            matches!(owner, QuotaOwner::Account(_))
         };
-        turns.authenticated(digest(0), &"scraper".into());
+        quotas.authenticated(digest(0), &"scraper".into());
         for number in 1..=2 * KNOWN_MAX {
             tokio::time::advance(Duration::from_millis(1)).await;
-            turns.authenticated(digest(number), &"stranger".into());
+            quotas.authenticated(digest(number), &"stranger".into());
         }
         assert!(is_known(0));
-        assert_eq!(turns.tokens.lock().len(), 1 + KNOWN_EACH_MAX);
+        assert_eq!(quotas.tokens.lock().len(), 1 + KNOWN_EACH_MAX);
         assert!(!is_known(1) && is_known(2 * KNOWN_MAX));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_token_that_was_good_longest_ago_makes_room() {
-        let turns = Turns::new();
+        let quotas = ReviewQuotas::new();
         for number in 0..=KNOWN_MAX {
             let account = format!("account-{number}");
-            turns.authenticated(digest(number), &account.into());
+            quotas.authenticated(digest(number), &account.into());
             tokio::time::advance(Duration::from_millis(1)).await;
         }
-        let tokens = turns.tokens.lock();
+        let tokens = quotas.tokens.lock();
         assert_eq!(tokens.len(), KNOWN_MAX);
         assert!(!tokens.contains_key(&digest(0)) && tokens.contains_key(&digest(1)));
     }
