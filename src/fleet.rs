@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::kubernetes::ApiServer;
 use crate::model::{FleetHold, Target};
-use budget::Wish;
+use budget::SlotRequest;
 pub use budget::keep_slot;
 pub use config::Config;
 pub use hold::{HoldStatus, watch as watch_hold};
@@ -100,9 +100,10 @@ struct FleetInner {
     storm: Mutex<Storm>,
     stormed: Notify,
     slot: Mutex<Slot>,
-    /// Whether a pass wants a slot.
-    wish: watch::Sender<Wish>,
-    wishes: AtomicU64,
+    /// The present request of a pass for a slot.
+    request: watch::Sender<SlotRequest>,
+    /// The number of the next request.
+    next_request: AtomicU64,
     publishing: Mutex<()>,
     standing: watch::Sender<Standing>,
 }
@@ -166,7 +167,7 @@ impl Fleet {
         let switch = self.inner.switch.lock();
         let slot = self.inner.slot.lock();
         let budget = (!slot.targets.is_empty()).then(|| BudgetStatus {
-            wanted: self.inner.wish.borrow().is_some(),
+            wanted: self.inner.request.borrow().is_some(),
             slot: slot.held,
             error: slot.error.clone(),
         });
@@ -180,10 +181,11 @@ impl Fleet {
 
     /// Says whether an automatic pass waits for a slot or uses it.
     pub fn want_slot(&self, is_wanted: bool) {
-        let is_new = self.inner.wish.send_if_modified(|wish| {
-            let is_new = wish.is_some() != is_wanted;
+        let is_new = self.inner.request.send_if_modified(|request| {
+            let is_new = request.is_some() != is_wanted;
             if is_new {
-                *wish = is_wanted.then(|| self.inner.wishes.fetch_add(1, Ordering::Relaxed));
+                *request =
+                    is_wanted.then(|| self.inner.next_request.fetch_add(1, Ordering::Relaxed));
             }
             is_new
         });
@@ -192,8 +194,8 @@ impl Fleet {
         }
     }
 
-    fn slot_wanted(&self) -> watch::Receiver<Wish> {
-        self.inner.wish.subscribe()
+    fn slot_wanted(&self) -> watch::Receiver<SlotRequest> {
+        self.inner.request.subscribe()
     }
 
     fn grant(&self, slot: Option<u32>) {

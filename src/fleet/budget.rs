@@ -109,11 +109,11 @@ struct HeldSlot {
     since: Instant,
 }
 
-/// The number of a wish for a slot; `None`: none is wanted.
-pub(super) type Wish = Option<u64>;
+/// The number of a request for a slot; `None`: none is wanted.
+pub(super) type SlotRequest = Option<u64>;
 
 /// Takes, renews and gives back a slot.
-struct Keeper {
+struct SlotKeeper {
     client: ApiClient,
     slots: Slots,
     /// The slot to look at next.
@@ -125,7 +125,7 @@ struct Keeper {
 /// Keeps a slot while a pass wants one, until `stop` and the end of that pass.
 pub async fn keep_slot(fleet: Fleet, server: ApiServer, slots: Slots, stop: CancellationToken) {
     let client = ApiClient::new(server, ANSWER_MAX_BYTES, BlockingPool::new(DISK_CALLS_MAX));
-    let mut keeper = Keeper {
+    let mut keeper = SlotKeeper {
         client,
         next: fastrand::u32(0..slots.count.max(1)),
         slots,
@@ -147,12 +147,12 @@ pub async fn keep_slot(fleet: Fleet, server: ApiServer, slots: Slots, stop: Canc
     }
 }
 
-impl Keeper {
+impl SlotKeeper {
     /// Looks for a slot until it has one; `None` if none is wanted any more.
     async fn acquire(
         &mut self,
         fleet: &Fleet,
-        mut wanted: watch::Receiver<Wish>,
+        mut wanted: watch::Receiver<SlotRequest>,
     ) -> Option<HeldSlot> {
         let mut pause = self.slots.duration / 6;
         loop {
@@ -210,22 +210,22 @@ impl Keeper {
         &mut self,
         fleet: &Fleet,
         mut held: HeldSlot,
-        wanted: &mut watch::Receiver<Wish>,
+        wanted: &mut watch::Receiver<SlotRequest>,
     ) {
         let duration = self.slots.duration;
         let mut granted = None;
         let mut next = held.since + duration / 3;
         loop {
-            let wish = *wanted.borrow_and_update();
-            if wish.is_none() {
+            let request = *wanted.borrow_and_update();
+            if request.is_none() {
                 fleet.grant(None);
                 // Where this fails the slot is free after its duration.
                 let _left = self.write(held.slot, &held.lease, "").await;
                 return;
             }
-            if wish != granted {
+            if request != granted {
                 fleet.grant(Some(held.slot));
-                granted = wish;
+                granted = request;
             }
             // Before anyone else may take it.
             let lost_at = held.since + duration * 2 / 3;
