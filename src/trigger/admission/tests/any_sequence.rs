@@ -85,7 +85,7 @@ const HALF: u32 = 1 << 31;
 
 /// A pass in the log.
 #[derive(Clone, Debug, Default)]
-struct Wish {
+struct ExpectedPass {
     targets: BTreeSet<Target>,
     by_hand: bool,
     /// Targets that another pass postponed, and until when.
@@ -98,7 +98,7 @@ struct Wish {
     is_follow_up: bool,
 }
 
-impl Wish {
+impl ExpectedPass {
     fn automatic(&self) -> BTreeSet<Target> {
         self.alerts.values().flatten().copied().collect()
     }
@@ -126,8 +126,8 @@ fn asked_of(
 
 #[derive(Default)]
 struct Account {
-    waiting: BTreeMap<String, Wish>,
-    running: Option<(String, Wish)>,
+    waiting: BTreeMap<String, ExpectedPass>,
+    running: Option<(String, ExpectedPass)>,
     since: Duration,
     /// When passes began that tried a target, since the start.
     passes_tried: Vec<(Target, Duration)>,
@@ -149,46 +149,51 @@ impl Account {
     ) {
         let automatic = trigger.cause == Cause::Alert;
         let Some(ticket) = ticket else {
-            if let Some((_, wish)) = self.running.as_mut().filter(|(running, _)| running == id) {
-                assert!(automatic && !wish.options.dry_run, "joined {wish:?}");
+            if let Some((_, expected)) = self.running.as_mut().filter(|(running, _)| running == id)
+            {
+                assert!(
+                    automatic && !expected.options.dry_run,
+                    "joined {expected:?}"
+                );
                 if let Some(alert) = alert {
-                    let asked = wish.alerts.entry(alert).or_default();
+                    let asked = expected.alerts.entry(alert).or_default();
                     if asked.is_empty() {
-                        asked.extend(trigger.targets.intersection(&wish.targets));
+                        asked.extend(trigger.targets.intersection(&expected.targets));
                     }
                 }
             }
             return;
         };
-        let new = Wish {
+        let new = ExpectedPass {
             options: trigger.options.clone(),
             by_hand: !automatic,
-            ..Wish::default()
+            ..ExpectedPass::default()
         };
-        let wish = self.waiting.entry(id.to_owned()).or_insert(new);
-        assert_eq!(wish.options, trigger.options);
+        let expected = self.waiting.entry(id.to_owned()).or_insert(new);
+        assert_eq!(expected.options, trigger.options);
         assert!(
-            automatic || wish.by_hand,
+            automatic || expected.by_hand,
             "a person joined an automatic pass"
         );
-        let most = wish.targets.union(&trigger.targets).copied().collect();
-        assert!(ticket.targets.is_superset(&wish.targets) && ticket.targets.is_subset(&most));
-        wish.targets.clone_from(&ticket.targets);
+        let most = expected.targets.union(&trigger.targets).copied().collect();
+        assert!(ticket.targets.is_superset(&expected.targets) && ticket.targets.is_subset(&most));
+        expected.targets.clone_from(&ticket.targets);
         // It asks anew, or is known to wait already.
-        wish.is_follow_up = ticket.is_follow_up;
-        wish.due
+        expected.is_follow_up = ticket.is_follow_up;
+        expected
+            .due
             .retain(|target, _| ticket.not_before.contains_key(target));
         if let Some(alert) = alert {
             // One that is known to wait asks for no more than before, and none for what reached its hourly limit.
-            let before = wish.alerts.entry(alert).or_default();
+            let before = expected.alerts.entry(alert).or_default();
             let most = before.union(&trigger.targets).copied().collect();
             let asked = &ticket.alerts[&alert_key(&key(alert))];
             assert!(asked.is_superset(before) && asked.is_subset(&most));
             before.clone_from(asked);
         }
-        assert_eq!(ticket.automatic_targets(), wish.automatic());
+        assert_eq!(ticket.automatic_targets(), expected.automatic());
         if automatic {
-            wish.asked = wish.asked.or(Some((now, self.draw)));
+            expected.asked = expected.asked.or(Some((now, self.draw)));
         } else {
             assert!(ticket.targets.is_superset(&trigger.targets));
         }
@@ -202,11 +207,11 @@ impl Account {
         now: Duration,
     ) {
         assert!(self.running.is_none(), "two at a time");
-        let wish = self.waiting.remove(&ticket.id).expect("it waited");
-        assert_eq!(ticket.options, wish.options);
+        let expected = self.waiting.remove(&ticket.id).expect("it waited");
+        assert_eq!(ticket.options, expected.options);
         let stops = brakes.pause || self.fleet.held.is_some();
-        let is_free = wish.options.force || wish.options.dry_run;
-        assert!(!stops || is_free, "paused: {wish:?}");
+        let is_free = expected.options.force || expected.options.dry_run;
+        assert!(!stops || is_free, "paused: {expected:?}");
         assert!(!ticket.targets.is_empty());
         let left = rest.map(|rest| rest.targets.clone()).unwrap_or_default();
         assert!(left.is_disjoint(&ticket.targets), "{left:?}");
@@ -214,52 +219,58 @@ impl Account {
             left.union(&ticket.targets)
                 .copied()
                 .collect::<BTreeSet<_>>(),
-            wish.targets
+            expected.targets
         );
-        let targets = wish.targets.iter().copied();
-        let ready = targets.filter(|target| !self.is_held(&wish, *target, brakes, now));
+        let targets = expected.targets.iter().copied();
+        let ready = targets.filter(|target| !self.is_held(&expected, *target, brakes, now));
         let ready: BTreeSet<Target> = ready.collect();
         // After the brake was loosened, fewer attempts are remembered.
         assert!(
             ticket.targets == ready || self.loosened(),
-            "{ready:?} of {wish:?}"
+            "{ready:?} of {expected:?}"
         );
-        self.heeds_the_fleet(ticket, &wish);
+        self.heeds_the_fleet(ticket, &expected);
         if let Some(rest) = rest {
-            assert!(!wish.by_hand, "a person waits: {wish:?}");
+            assert!(!expected.by_hand, "a person waits: {expected:?}");
             self.waiting
-                .insert(rest.id.clone(), wish.part(&rest.targets));
+                .insert(rest.id.clone(), expected.part(&rest.targets));
         }
         self.since = now;
-        self.running = Some((ticket.id.clone(), wish.part(&ticket.targets)));
+        self.running = Some((ticket.id.clone(), expected.part(&ticket.targets)));
     }
 
     /// An automatic pass begins only while alerts want all of it and no brake of the fleet would end it.
-    fn heeds_the_fleet(&self, ticket: &QueuedPass, wish: &Wish) {
+    fn heeds_the_fleet(&self, ticket: &QueuedPass, expected: &ExpectedPass) {
         let bound = ticket.braked();
-        if wish.options.force || wish.options.dry_run || wish.by_hand {
+        if expected.options.force || expected.options.dry_run || expected.by_hand {
             assert_eq!(bound, set(&[]));
             return;
         }
         assert_eq!(bound, ticket.targets);
-        let is_wanted = bound.is_subset(&wish.automatic());
+        let is_wanted = bound.is_subset(&expected.automatic());
         assert!(is_wanted, "it is not wanted: {ticket:?}");
         assert_eq!(self.fleet.stops_automatic(), None);
         assert!(self.fleet.has_slot || self.fleet.budget.is_disjoint(&bound));
     }
 
-    fn is_held(&self, wish: &Wish, target: Target, brakes: Brakes, now: Duration) -> bool {
+    fn is_held(
+        &self,
+        expected: &ExpectedPass,
+        target: Target,
+        brakes: Brakes,
+        now: Duration,
+    ) -> bool {
         let end = self.ends.get(&target);
         let cools = end.is_some_and(|end| now.saturating_sub(*end) < brakes.cooldown);
-        let waits = wish.due.get(&target).is_some_and(|due| *due > now);
+        let waits = expected.due.get(&target).is_some_and(|due| *due > now);
         let half = brakes.jitter.unwrap_or_default() / 2;
-        let jitters = wish
+        let jitters = expected
             .asked
             .is_some_and(|(since, draw)| draw && now < since + half);
         let lacks_slot = self.fleet.budget.contains(&target) && !self.fleet.has_slot;
         let stops = self.fleet.waits().is_some() || lacks_slot;
         let held = cools || waits || jitters || stops || self.is_spent(target, brakes, now);
-        !wish.by_hand && held
+        !expected.by_hand && held
     }
 
     fn is_spent(&self, target: Target, brakes: Brakes, now: Duration) -> bool {
@@ -277,23 +288,23 @@ impl Account {
     }
 
     fn finished(&mut self, over: &PassEnd, follow_up: Option<&QueuedPass>, now: Duration) {
-        let Some((id, wish)) = self.running.take() else {
+        let Some((id, expected)) = self.running.take() else {
             assert_eq!(follow_up, None);
             return;
         };
         if matches!(over.outcome, Outcome::Completed | Outcome::NothingToDo) {
             self.answered.insert(id, now);
         }
-        if !wish.options.dry_run {
+        if !expected.options.dry_run {
             self.ends
-                .extend(wish.targets.iter().map(|target| (*target, now)));
+                .extend(expected.targets.iter().map(|target| (*target, now)));
             let since = self.since;
             self.passes_tried
                 .extend(over.tried.iter().map(|target| (*target, since)));
         }
         let mut retry_after = over.retry_after.clone();
-        retry_after.retain(|target, _| wish.automatic().contains(target));
-        if wish.is_follow_up || retry_after.is_empty() {
+        retry_after.retain(|target, _| expected.automatic().contains(target));
+        if expected.is_follow_up || retry_after.is_empty() {
             assert_eq!(follow_up, None);
             return;
         }
@@ -303,10 +314,13 @@ impl Account {
             .find(|(_, it)| it.options == PassOptions::default() && !it.by_hand);
         let into = match (follow_up, waits) {
             (None, Some((_, waits))) => waits,
-            (Some(ticket), None) => self.waiting.entry(ticket.id.clone()).or_insert(Wish {
-                is_follow_up: true,
-                ..Wish::default()
-            }),
+            (Some(ticket), None) => self
+                .waiting
+                .entry(ticket.id.clone())
+                .or_insert(ExpectedPass {
+                    is_follow_up: true,
+                    ..ExpectedPass::default()
+                }),
             (None, None) => panic!("the place of automatic passes was taken"),
             (Some(_), Some(_)) => panic!("two pending passes"),
         };
@@ -315,7 +329,8 @@ impl Account {
                 into.due.insert(*target, now + *after);
             }
         }
-        for (alert, asked) in asked_of(&wish.alerts, |target| retry_after.contains_key(target)) {
+        for (alert, asked) in asked_of(&expected.alerts, |target| retry_after.contains_key(target))
+        {
             into.alerts.entry(alert).or_default().extend(asked);
         }
         into.asked = into.asked.or(Some((now, self.draw)));
@@ -323,20 +338,21 @@ impl Account {
 
     /// Takes a resolved alert back; returns the pass that nothing else wants.
     fn withdrawn(&mut self, alert: usize) -> Option<String> {
-        if let Some((_, wish)) = &mut self.running {
-            wish.alerts.entry(alert).and_modify(BTreeSet::clear);
+        if let Some((_, expected)) = &mut self.running {
+            expected.alerts.entry(alert).and_modify(BTreeSet::clear);
         }
         let waiting = self.waiting.values_mut();
-        for wish in waiting.filter(|it| it.alerts.contains_key(&alert)) {
-            wish.alerts.remove(&alert);
-            let wanted = wish.automatic();
-            wish.targets
-                .retain(|target| wish.by_hand || wanted.contains(target));
-            wish.due.retain(|target, _| wanted.contains(target));
-            wish.asked = wish.asked.filter(|_| !wanted.is_empty());
+        for expected in waiting.filter(|it| it.alerts.contains_key(&alert)) {
+            expected.alerts.remove(&alert);
+            let wanted = expected.automatic();
+            expected
+                .targets
+                .retain(|target| expected.by_hand || wanted.contains(target));
+            expected.due.retain(|target, _| wanted.contains(target));
+            expected.asked = expected.asked.filter(|_| !wanted.is_empty());
         }
         let mut waiting = self.waiting.iter();
-        let unwanted = waiting.find(|(_, wish)| wish.targets.is_empty());
+        let unwanted = waiting.find(|(_, expected)| expected.targets.is_empty());
         let id = unwanted.map(|(id, _)| id.clone())?;
         self.waiting.remove(&id);
         Some(id)
@@ -346,8 +362,12 @@ impl Account {
         let before = std::mem::replace(&mut self.fleet, fleet);
         self.draw = draw;
         if before.stops_automatic().is_some() && self.fleet.stops_automatic().is_none() {
-            for wish in self.waiting.values_mut().filter(|wish| !wish.by_hand) {
-                wish.asked = Some((now, draw));
+            for expected in self
+                .waiting
+                .values_mut()
+                .filter(|expected| !expected.by_hand)
+            {
+                expected.asked = Some((now, draw));
             }
         }
     }
@@ -369,7 +389,11 @@ impl Account {
             }
             AlertResult::Unavailable => {
                 assert_eq!(trigger.cause, Cause::Manual);
-                let by_hand = self.waiting.values().filter(|wish| wish.by_hand).count();
+                let by_hand = self
+                    .waiting
+                    .values()
+                    .filter(|expected| expected.by_hand)
+                    .count();
                 assert_eq!(by_hand, BY_HAND_MAX);
             }
             AlertResult::Duplicate => {
@@ -423,7 +447,7 @@ proptest! {
                     }
                 }
                 Step::Finished(outcome, left) => {
-                    let targets = account.running.as_ref().map(|(_, wish)| wish.targets.clone());
+                    let targets = account.running.as_ref().map(|(_, expected)| expected.targets.clone());
                     let left = left.map(|seconds| (Target::Containers, at(seconds)));
                     let over = PassEnd {
                         tried: targets.unwrap_or_default(),
