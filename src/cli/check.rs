@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::command::args::whole;
 use super::usual_file::refused;
 use crate::app;
-use crate::cli::service::{RemoteArgs, ServiceQuery, Silence, Site};
+use crate::cli::service::{RemoteArgs, ServiceFailureKind, ServiceQuery, Site};
 use crate::config::{Overrides, Thresholds};
 use crate::health::{HealthFacts, HealthFinding, HealthReport, RuntimeHealth};
 use crate::model::escape;
@@ -194,12 +194,12 @@ async fn inspect(args: &CheckArgs, origin: ConfigOrigin, by: Instant) -> HealthR
     let marks = args.marks.over(&site.config.thresholds);
     match question.facts().await {
         Ok(facts) => facts.judge(&marks, "service"),
-        Err(silence) => match &site.remote {
+        Err(failure) => match &site.remote {
             Some(remote) => {
-                let finding = HealthFinding::unknown(silence.of_named(remote.has_credential));
+                let finding = HealthFinding::unknown(failure.of_named(remote.has_credential));
                 HealthReport::of(Some(finding), "", Some("service"))
             }
-            None => Box::pin(without_service(site, &marks, by, silence)).await,
+            None => Box::pin(without_service(site, &marks, by, failure)).await,
         },
     }
 }
@@ -222,9 +222,9 @@ async fn without_service(
     site: Site,
     marks: &Thresholds,
     by: Instant,
-    silence: Silence,
+    failure: ServiceFailureKind,
 ) -> HealthReport {
-    let mut asked = silence.runtime_asked();
+    let mut asked = failure.runtime_asked();
     let mut facts = match Box::pin(node::facts(site.config, site.endpoint, by)).await {
         Ok(facts) => facts,
         Err(error) => {
@@ -243,7 +243,7 @@ async fn without_service(
             }
         }
     };
-    facts.service = silence.finding();
+    facts.service = failure.finding();
     facts.judge(marks, asked)
 }
 

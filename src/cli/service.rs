@@ -45,7 +45,7 @@ pub struct Site {
 
 /// Why the service told nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Silence {
+pub(super) enum ServiceFailureKind {
     /// Nothing listens there, or the service has no address that can be known.
     Down,
     /// It did not answer in time.
@@ -61,7 +61,7 @@ pub(super) enum Silence {
 /// Why the service told nothing, and in words what to do about it.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceFailure {
-    pub(super) silence: Silence,
+    pub(super) kind: ServiceFailureKind,
     pub(super) words: String,
 }
 
@@ -246,7 +246,7 @@ impl ServiceQuery {
             let found = HealthyService { way, client };
             let by = self.by.min(Instant::now() + self.patience);
             let request = found.request(Method::GET, "/-/healthy");
-            let silent = match answer(request, way, by, self.answer_max_bytes).await {
+            let failure = match answer(request, way, by, self.answer_max_bytes).await {
                 Ok((StatusCode::OK, body)) if body.starts_with(b"crisweep") => return Ok(found),
                 Ok((
                     status @ (StatusCode::SERVICE_UNAVAILABLE
@@ -256,19 +256,19 @@ impl ServiceQuery {
                 )) => {
                     let says_so = body.windows(HANGS.len()).any(|it| it == HANGS.as_bytes());
                     if says_so && status == StatusCode::SERVICE_UNAVAILABLE {
-                        return Err(failure(Silence::Hangs, None, way));
+                        return Err(service_failure(ServiceFailureKind::Hangs, None, way));
                     }
                     failed = Some(ServiceFailure {
-                        silence: Silence::Refuses,
+                        kind: ServiceFailureKind::Refuses,
                         words: found.refusal(status, &body),
                     });
                     continue;
                 }
-                Ok(_) => failure(Silence::Foreign, None, way),
-                Err(silent) => silent,
+                Ok(_) => service_failure(ServiceFailureKind::Foreign, None, way),
+                Err(failure) => failure,
             };
-            if failed.is_none() || silent.silence != Silence::Down {
-                failed = Some(silent);
+            if failed.is_none() || failure.kind != ServiceFailureKind::Down {
+                failed = Some(failure);
             }
         }
         Err(failed.unwrap_or_else(no_way))
@@ -288,7 +288,7 @@ fn builder() -> ClientBuilder {
 
 fn no_way() -> ServiceFailure {
     ServiceFailure {
-        silence: Silence::Down,
+        kind: ServiceFailureKind::Down,
         words:
             "no service answers: web.listen of this configuration names no address of this machine"
                 .to_owned(),
@@ -296,21 +296,25 @@ fn no_way() -> ServiceFailure {
 }
 
 /// Says why the service told nothing, and what caused that.
-fn failure(silence: Silence, cause: Option<String>, way: &Way) -> ServiceFailure {
+fn service_failure(kind: ServiceFailureKind, cause: Option<String>, way: &Way) -> ServiceFailure {
     let key = match way {
         Way::Remote(_) => "--service.url",
         Way::Unix(_) | Way::Tcp { .. } => "web.listen",
     };
     let cause = cause.map(|cause| format!(": {cause}"));
     let cause = cause.unwrap_or_default();
-    let words = match silence {
-        Silence::Down => format!("no service answers at {way} ({key}){cause}"),
-        Silence::NoAnswer => format!("the service at {way} ({key}) gives no answer in time"),
-        Silence::Hangs => format!("the service at {way} says that it hangs: restart it"),
-        Silence::Refuses => format!("the service at {way} refuses{cause}"),
-        Silence::Foreign => format!("what answers at {way} ({key}) is no crisweep{cause}"),
+    let words = match kind {
+        ServiceFailureKind::Down => format!("no service answers at {way} ({key}){cause}"),
+        ServiceFailureKind::NoAnswer => {
+            format!("the service at {way} ({key}) gives no answer in time")
+        }
+        ServiceFailureKind::Hangs => format!("the service at {way} says that it hangs: restart it"),
+        ServiceFailureKind::Refuses => format!("the service at {way} refuses{cause}"),
+        ServiceFailureKind::Foreign => {
+            format!("what answers at {way} ({key}) is no crisweep{cause}")
+        }
     };
-    ServiceFailure { silence, words }
+    ServiceFailure { kind, words }
 }
 
 /// Sends a request and reads its answer, at most `max` bytes, until `by`.
@@ -335,17 +339,21 @@ async fn answer(
         Ok(Ok((status, Some(body)))) => Ok((status, body)),
         Ok(Ok((_, None))) => {
             let cause = format!("its answer is longer than {max} bytes");
-            Err(failure(Silence::Foreign, Some(cause), way))
+            Err(service_failure(
+                ServiceFailureKind::Foreign,
+                Some(cause),
+                way,
+            ))
         }
         Ok(Err(error)) => {
             let error: reqwest::Error = error;
-            let silence = if error.is_connect() {
-                Silence::Down
+            let kind = if error.is_connect() {
+                ServiceFailureKind::Down
             } else {
-                Silence::Foreign
+                ServiceFailureKind::Foreign
             };
-            Err(failure(silence, Some(cause(error)), way))
+            Err(service_failure(kind, Some(cause(error)), way))
         }
-        Err(_elapsed) => Err(failure(Silence::NoAnswer, None, way)),
+        Err(_elapsed) => Err(service_failure(ServiceFailureKind::NoAnswer, None, way)),
     }
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use reqwest::StatusCode;
 use serde::Deserialize;
 
-use crate::cli::service::{ServiceQuery, Silence};
+use crate::cli::service::{ServiceFailureKind, ServiceQuery};
 use crate::health::{self, HealthFacts, HealthFinding, HealthReport, LOOK_AGE_MAX};
 use crate::model::NodeFigures;
 
-impl Silence {
+impl ServiceFailureKind {
     /// Says in the result that the runtime was asked, and why.
     pub(super) fn runtime_asked(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl ServiceQuery {
     pub(super) async fn probes(&self) -> HealthReport {
         let found = match self.reach().await {
             Ok(found) => found,
-            Err(failure) => return failed(without_answer(failure.silence)),
+            Err(failure) => return failed(without_answer(failure.kind)),
         };
         match self.get(&found, "/-/ready").await {
             Ok((StatusCode::OK, _)) => {
@@ -60,28 +60,30 @@ impl ServiceQuery {
     }
 
     /// Returns what the service knows of the node.
-    pub(super) async fn facts(&self) -> Result<HealthFacts, Silence> {
-        let found = self.reach().await.map_err(|failure| failure.silence)?;
+    pub(super) async fn facts(&self) -> Result<HealthFacts, ServiceFailureKind> {
+        let found = self.reach().await.map_err(|failure| failure.kind)?;
         let answer = self.get(&found, "/api/v1/status").await;
-        match answer.map_err(|failure| failure.silence)? {
+        match answer.map_err(|failure| failure.kind)? {
             (StatusCode::OK, body) => {
                 let status = serde_json::from_slice::<ShownStatus>(&body);
                 status
                     .map(ShownStatus::facts)
-                    .map_err(|_error| Silence::Foreign)
+                    .map_err(|_error| ServiceFailureKind::Foreign)
             }
-            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => Err(Silence::Refuses),
-            (status, _) if status.is_server_error() => Err(Silence::NoAnswer),
-            _ => Err(Silence::Foreign),
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
+                Err(ServiceFailureKind::Refuses)
+            }
+            (status, _) if status.is_server_error() => Err(ServiceFailureKind::NoAnswer),
+            _ => Err(ServiceFailureKind::Foreign),
         }
     }
 }
 
-fn without_answer(silence: Silence) -> &'static str {
-    match silence {
-        Silence::Hangs => "service is not healthy: it hangs, restart it",
-        Silence::NoAnswer => "service gives no answer",
-        Silence::Down | Silence::Refuses | Silence::Foreign => {
+fn without_answer(kind: ServiceFailureKind) -> &'static str {
+    match kind {
+        ServiceFailureKind::Hangs => "service is not healthy: it hangs, restart it",
+        ServiceFailureKind::NoAnswer => "service gives no answer",
+        ServiceFailureKind::Down | ServiceFailureKind::Refuses | ServiceFailureKind::Foreign => {
             "no service answers at the addresses of web.listen"
         }
     }

@@ -91,15 +91,15 @@ fn what_is_not_known_is_unknown_and_ranks_below_a_problem() {
 
 #[test]
 fn why_a_named_service_told_nothing_fits_the_line() {
-    for silence in [
-        Silence::Down,
-        Silence::NoAnswer,
-        Silence::Hangs,
-        Silence::Refuses,
-        Silence::Foreign,
+    for kind in [
+        ServiceFailureKind::Down,
+        ServiceFailureKind::NoAnswer,
+        ServiceFailureKind::Hangs,
+        ServiceFailureKind::Refuses,
+        ServiceFailureKind::Foreign,
     ] {
         for has_credential in [false, true] {
-            let finding = HealthFinding::unknown(silence.of_named(has_credential));
+            let finding = HealthFinding::unknown(kind.of_named(has_credential));
             let line = HealthReport::of(Some(finding.clone()), "", Some("service")).line();
             assert_eq!(line, format!("UNKNOWN: {} [service]", finding.text));
         }

@@ -16,7 +16,7 @@ use super::text::{pass_ink, pass_text};
 use super::{past_failures, read_ages, settled_look, take_over};
 use crate::cli::output::{note, print, print_on};
 use crate::cli::screen::{Screen, Wide};
-use crate::cli::service::{RUNTIME_NAMED, ServiceQuery, Silence, Site};
+use crate::cli::service::{RUNTIME_NAMED, ServiceFailureKind, ServiceQuery, Site};
 use crate::cli::{Ending, Output};
 use crate::config::{Brakes, Config, Mode};
 use crate::fleet::Fleet;
@@ -59,7 +59,7 @@ pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
         Err(failure) => failure,
     };
     let is_needed = site.remote.is_some() || args.plan.is_some();
-    if is_needed || failure.silence == Silence::Refuses {
+    if is_needed || failure.kind == ServiceFailureKind::Refuses {
         let why = args
             .plan
             .as_ref()
