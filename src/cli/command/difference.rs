@@ -60,7 +60,7 @@ impl Decided {
 }
 
 #[derive(Serialize)]
-struct Side<'a> {
+struct ComparedPlan<'a> {
     policy: &'a str,
     summary: &'a BTreeMap<Target, Summary>,
 }
@@ -69,8 +69,8 @@ struct Side<'a> {
 #[derive(Serialize)]
 struct DifferenceOutput<'a> {
     taken_at: jiff::Timestamp,
-    a: Side<'a>,
-    b: Side<'a>,
+    a: ComparedPlan<'a>,
+    b: ComparedPlan<'a>,
     differences: &'a [Difference<'a>],
 }
 
@@ -111,15 +111,15 @@ impl<'a> Compared<'a> {
 
     /// Returns the comparison as JSON.
     pub(super) fn json(&'a self, names: [&'a str; 2]) -> impl Serialize + 'a {
-        let side = |plan: &'a Plan, policy| Side {
+        let compared_plan = |plan: &'a Plan, policy| ComparedPlan {
             policy,
             summary: &plan.summary,
         };
         let [name_a, name_b] = names;
         DifferenceOutput {
             taken_at: self.a.taken_at,
-            a: side(self.a, name_a),
-            b: side(self.b, name_b),
+            a: compared_plan(self.a, name_a),
+            b: compared_plan(self.b, name_b),
             differences: &self.differences,
         }
     }

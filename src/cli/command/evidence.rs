@@ -37,14 +37,14 @@ const ENDING_COLUMNS: usize = 20;
 pub struct EvidenceArgs {
     /// What to do; the default is to list.
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<EvidenceCommand>,
     /// Which to list.
     #[command(flatten)]
     list: ListArgs,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
-enum What {
+enum EvidenceCommand {
     /// List it, newest first
     List(ListArgs),
     /// Show one, with the end of the container's log
@@ -136,16 +136,16 @@ impl EvidenceArgs {
     /// Names the wrong argument.
     pub(in crate::cli) fn check(&self) -> Result<(), String> {
         // Not by clap's `args_conflicts_with_subcommands`: that refuses the options of every command too.
-        if self.what.is_some() && self.list != ListArgs::default() {
+        if self.command.is_some() && self.list != ListArgs::default() {
             return Err(
                 "evidence: options of the list go after \"list\"; \"show\" takes none of them"
                     .to_owned(),
             );
         }
-        match &self.what {
+        match &self.command {
             None => self.list.check(),
-            Some(What::List(args)) => args.check(),
-            Some(What::Show(args)) => args.check(),
+            Some(EvidenceCommand::List(args)) => args.check(),
+            Some(EvidenceCommand::Show(args)) => args.check(),
         }
     }
 }
@@ -175,9 +175,9 @@ impl ShowArgs {
 /// # Errors
 /// If it cannot be read, or there is none with this id.
 pub async fn run(site: &Site, args: EvidenceArgs) -> anyhow::Result<bool> {
-    match args.what.unwrap_or(What::List(args.list)) {
-        What::List(args) => list(site, &args).await,
-        What::Show(args) => show(site, &args).await,
+    match args.command.unwrap_or(EvidenceCommand::List(args.list)) {
+        EvidenceCommand::List(args) => list(site, &args).await,
+        EvidenceCommand::Show(args) => show(site, &args).await,
     }
     .map(|()| true)
 }

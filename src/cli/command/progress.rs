@@ -21,7 +21,7 @@ const WAITS: &str = "waiting ";
 
 /// Shows a pass while it runs.
 pub(super) struct Progress {
-    draws: Draws,
+    style: ProgressStyle,
     /// `--max-removals`: the pass removes no more than this.
     at_most: Option<u64>,
     samples: VecDeque<(Instant, Target, u64)>,
@@ -31,7 +31,7 @@ pub(super) struct Progress {
 }
 
 /// How progress is shown.
-enum Draws {
+enum ProgressStyle {
     /// One line of so many columns.
     Line(usize),
     /// Each line that the pass says.
@@ -44,13 +44,13 @@ impl Progress {
     pub(super) fn new(output: Output, at_most: Option<u64>) -> Self {
         let stderr = io::stderr();
         let columns = stderr.is_terminal().then(|| terminal_columns(&stderr));
-        let draws = match (columns.flatten(), output) {
-            (Some(columns), _) => Draws::Line(columns),
-            (None, Output::Table) => Draws::Lines,
-            (None, Output::Json) => Draws::Waits,
+        let style = match (columns.flatten(), output) {
+            (Some(columns), _) => ProgressStyle::Line(columns),
+            (None, Output::Table) => ProgressStyle::Lines,
+            (None, Output::Json) => ProgressStyle::Waits,
         };
         Self {
-            draws,
+            style,
             at_most,
             samples: VecDeque::new(),
             waits: None,
@@ -60,7 +60,7 @@ impl Progress {
 
     /// Says whether the pass is shown as one line, which needs to be told how it stands.
     pub(super) fn is_a_line(&self) -> bool {
-        matches!(self.draws, Draws::Line(_))
+        matches!(self.style, ProgressStyle::Line(_))
     }
 
     /// Takes what the pass said.
@@ -68,17 +68,17 @@ impl Progress {
         for line in lines {
             let waits = line.contains(WAITS);
             self.waits = waits.then(|| line.to_owned());
-            match self.draws {
-                Draws::Lines => note(line),
-                Draws::Waits if waits => note(line),
-                Draws::Line(_) | Draws::Waits => {}
+            match self.style {
+                ProgressStyle::Lines => note(line),
+                ProgressStyle::Waits if waits => note(line),
+                ProgressStyle::Line(_) | ProgressStyle::Waits => {}
             }
         }
     }
 
     /// Takes the pass as it stands, and draws it.
     pub(super) fn shows(&mut self, pass: &Pass, now: Instant) {
-        let Draws::Line(columns) = self.draws else {
+        let ProgressStyle::Line(columns) = self.style else {
             return;
         };
         if let Some((target, report)) = current(pass) {
@@ -101,7 +101,7 @@ impl Progress {
 
     /// Takes the line away, for the answer.
     pub(super) fn clear(&mut self) {
-        if matches!(self.draws, Draws::Line(_)) {
+        if matches!(self.style, ProgressStyle::Line(_)) {
             draw("");
             self.drawn_at = None;
         }
@@ -247,7 +247,7 @@ mod tests {
 
     fn progress(at_most: Option<u64>) -> Progress {
         Progress {
-            draws: Draws::Waits,
+            style: ProgressStyle::Waits,
             at_most,
             samples: VecDeque::new(),
             waits: None,
