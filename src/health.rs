@@ -9,7 +9,7 @@ use crate::config::Thresholds;
 use crate::gc::knowledge::SourceState;
 use crate::snapshot::Look;
 
-/// While the runtime gives no answer in time, the last look tells. Figures of an older one do not count.
+/// While no new look ends in time, the figures of the last look count for this long.
 pub const LOOK_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// node-problem-detector cuts the line here (`max_output_length`).
@@ -41,9 +41,9 @@ pub struct HealthFacts {
 pub enum RuntimeHealth {
     /// In time.
     Answers,
-    /// Not in time; it did a moment ago.
+    /// It answered the last look, and the present one takes longer than the asker waits.
     Slow,
-    /// Not at all.
+    /// It failed to answer.
     #[default]
     Silent,
     /// No runtime is found, so none was asked.
@@ -92,14 +92,17 @@ impl HealthFinding {
 impl HealthFacts {
     /// Returns what a look knows. `is_new`: the runtime answered it just now.
     pub fn of(look: &Look, is_new: bool, source: SourceState) -> Self {
-        let is_young = is_new || look.started.elapsed() <= LOOK_AGE_MAX;
         let runtime = match &look.runtime {
             Ok(_) if is_new => RuntimeHealth::Answers,
-            Ok(_) if is_young => RuntimeHealth::Slow,
-            Ok(_) | Err(_) => RuntimeHealth::Silent,
+            Ok(_) => RuntimeHealth::Slow,
+            Err(_) => RuntimeHealth::Silent,
         };
-        if runtime == RuntimeHealth::Silent {
-            return Self::default();
+        let is_young = is_new || look.started.elapsed() <= LOOK_AGE_MAX;
+        if runtime == RuntimeHealth::Silent || !is_young {
+            return Self {
+                runtime,
+                ..Self::default()
+            };
         }
         let (figures, weights) = (look.figures(), look.weights());
         let source = Some(source).filter(|_| is_new);

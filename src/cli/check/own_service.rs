@@ -136,13 +136,13 @@ pub(super) fn facts(status: serde_json::Value) -> serde_json::Result<HealthFacts
 
 impl ShownStatus {
     fn facts(self) -> HealthFacts {
-        let age = self.look.map_or(f64::INFINITY, |look| look.age_seconds);
-        let is_young = self.runtime.up || age <= LOOK_AGE_MAX.as_secs_f64();
+        let age = self.look.map(|look| look.age_seconds);
         let runtime = match &self.runtime {
             ShownRuntime { up: true, .. } => health::RuntimeHealth::Answers,
-            ShownRuntime { error: None, .. } if is_young => health::RuntimeHealth::Slow,
+            ShownRuntime { error: None, .. } if age.is_some() => health::RuntimeHealth::Slow,
             ShownRuntime { .. } => health::RuntimeHealth::Silent,
         };
+        let is_young = self.runtime.up || age.is_some_and(|age| age <= LOOK_AGE_MAX.as_secs_f64());
         let figures = self.figures.filter(|_| is_young).unwrap_or_default();
         let ratio = |list: &str| {
             let list = self.lists.get(list).filter(|_| is_young)?;

@@ -90,6 +90,25 @@ fn what_is_not_known_is_unknown_and_ranks_below_a_problem() {
 }
 
 #[test]
+fn a_look_that_is_not_over_is_slow_however_old_the_last_one_is() {
+    let status = |error: Option<&str>, age: Option<f64>| {
+        let status = serde_json::json!({
+            "runtime": { "up": false, "error": error },
+            "look": age.map(|age| serde_json::json!({ "age_seconds": age })),
+            "figures": { "exited_containers": 2000 },
+        });
+        judged(status, &Thresholds::default(), "service").unwrap()
+    };
+    let slow = "UNKNOWN: runtime slow or hung [service]";
+    let silent = "UNKNOWN: runtime gives no answer [service]";
+    let young = "PROBLEM: 2000 exited containers; runtime slow or hung [service]";
+    assert_eq!(status(None, Some(59.0)), young);
+    assert_eq!(status(None, Some(3600.0)), slow);
+    assert_eq!(status(Some("no answer within 10s"), Some(1.0)), silent);
+    assert_eq!(status(None, None), silent);
+}
+
+#[test]
 fn why_a_named_service_told_nothing_fits_the_line() {
     for kind in [
         ServiceFailureKind::Down,

@@ -101,7 +101,7 @@ fn runtime(status: &Value) -> String {
     let state = match (at(runtime, "/up").as_bool(), name.trim()) {
         (Some(true), name) => name.to_owned(),
         (_, "") => "gives no answer".to_owned(),
-        (_, name) => format!("{name}, gives no answer"),
+        (_, name) => format!("{name}, slow or hung"),
     };
     format!("{state} at {endpoint}{}", age("seen").unwrap_or_default())
 }
@@ -173,7 +173,9 @@ fn image_filesystem(status: &Value) -> String {
 
 fn pods(status: &Value) -> String {
     let pods = at(status, "/pods");
-    let why = at(pods, "/why").as_str().map(|why| format!(": {why}"));
+    // The state already says that the source failed.
+    let why = |why: &str| format!(": {}", why.trim_start_matches("the pod source failed: "));
+    let why = at(pods, "/why").as_str().map(why);
     let cached = match at(pods, "/from_cache").as_bool() {
         Some(true) => ", from the API server's watch cache",
         _ => "",
@@ -319,7 +321,7 @@ mod tests {
             ),
             (
                 json!({ "up": false, "name": "containerd", "version": "1.7.24", "error": null, "endpoint": at }),
-                "containerd 1.7.24, gives no answer at /run/cri.sock, seen 4s ago",
+                "containerd 1.7.24, slow or hung at /run/cri.sock, seen 4s ago",
             ),
             (
                 json!({ "up": false, "name": null, "version": null, "endpoint": at,
@@ -341,7 +343,8 @@ mod tests {
     fn no_pod_source_is_said_once_and_one_object_in_the_singular() {
         let none = json!({ "pods": { "source": "none", "state": "none", "why": "no pod source" } });
         assert_eq!(pods(&none), "none: no pod source");
-        let failed = json!({ "pods": { "source": "file", "state": "failed", "why": "gone" } });
+        let why = "the pod source failed: gone";
+        let failed = json!({ "pods": { "source": "file", "state": "failed", "why": why } });
         assert_eq!(pods(&failed), "file, failed: gone");
         let counts =
             json!({ "removable": { "containers": 1, "images": 2, "logs": 1, "sandboxes": 1 } });
