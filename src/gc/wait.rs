@@ -28,42 +28,56 @@ pub fn kept_for_a_time(snapshot: &Snapshot, policy: &Policy, target: Target) -> 
         Target::Sandboxes => [Target::Containers, target].into(),
         Target::Containers | Target::Logs | Target::Images => [target].into(),
     };
-    soonest(snapshot, policy, &targets, longest)
+    soonest(longest, |later| {
+        removable(snapshot, policy, &targets, later)
+    })
 }
 
 /// Returns after what time everything can be removed that `pods.quiet` keeps now; `None` if it keeps nothing,
-/// or if time alone does not help.
+/// or if time alone does not help. Objects that are too young for the policy stay so.
 pub fn kept_for_quiet(
     snapshot: &Snapshot,
     policy: &Policy,
     targets: &BTreeSet<Target>,
 ) -> Option<Duration> {
+    let of_pods = [Target::Containers, Target::Sandboxes].into();
+    let targets: BTreeSet<Target> = targets.intersection(&of_pods).copied().collect();
+    let removable =
+        |policy: &Policy, later| removable(snapshot, &as_old(policy, later), &targets, later);
     let mut without_quiet = policy.clone();
     without_quiet.pods.quiet = Duration::ZERO;
     let quiet = policy.pods.quiet;
-    if removable(snapshot, &without_quiet, targets, quiet)
-        <= removable(snapshot, policy, targets, Duration::ZERO)
-    {
+    if removable(&without_quiet, quiet) <= removable(policy, Duration::ZERO) {
         return None;
     }
-    soonest(snapshot, policy, targets, quiet)
+    soonest(quiet, |later| removable(policy, later))
 }
 
-fn soonest(
-    snapshot: &Snapshot,
-    policy: &Policy,
-    targets: &BTreeSet<Target>,
-    longest: Duration,
-) -> Option<Duration> {
-    let all = removable(snapshot, policy, targets, longest);
-    if longest.is_zero() || all <= removable(snapshot, policy, targets, Duration::ZERO) {
+/// Returns the policy under which no object is old enough later that is not old enough now.
+fn as_old(policy: &Policy, later: Duration) -> Policy {
+    let mut policy = policy.clone();
+    for age in [
+        &mut policy.containers.min_age,
+        &mut policy.containers.created_grace,
+        &mut policy.sandboxes.min_age,
+    ] {
+        *age = age.saturating_add(later);
+    }
+    policy
+}
+
+/// Returns the time, at most `longest`, after which as much is removable as after `longest`; `None` if that is no more
+/// than now.
+fn soonest(longest: Duration, removable: impl Fn(Duration) -> usize) -> Option<Duration> {
+    let all = removable(longest);
+    if longest.is_zero() || all <= removable(Duration::ZERO) {
         return None;
     }
     let step = longest / STEPS;
     let (mut too_soon, mut enough) = (Duration::ZERO, longest);
     while enough.saturating_sub(too_soon) > step {
         let between = too_soon.saturating_add(enough.saturating_sub(too_soon) / 2);
-        if removable(snapshot, policy, targets, between) >= all {
+        if removable(between) >= all {
             enough = between;
         } else {
             too_soon = between;

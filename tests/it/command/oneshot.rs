@@ -85,6 +85,25 @@ async fn gc_waits_for_quiet_pods_and_prints_that_it_waits() {
     assert_eq!(node.sim.calls().len(), 6);
 }
 
+#[tokio::test]
+async fn a_record_that_is_too_young_is_no_wait_for_quiet_pods() {
+    let looping = PodSpec::new("loop")
+        .exited("app", 0, seconds(5))
+        .exited("app", 1, seconds(3));
+    let node = nodes::healthy().pods(1, move |_| looping.clone());
+    let changes = json!({
+        "pods": { "quiet": "2m" },
+        "policy": { "containers": { "min_age": "1m" }, "sandboxes": { "min_age": "1m" } },
+    });
+    let node = Bare::start(node, &changes);
+    for command in ["plan", "gc"] {
+        let output = node.run(&[command]).await;
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let told = text(&output.stderr);
+        assert!(!told.contains("pods.quiet"), "{told}");
+    }
+}
+
 impl Drop for Bare {
     fn drop(&mut self) {
         if !std::thread::panicking() {
