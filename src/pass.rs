@@ -121,6 +121,9 @@ impl Runner {
         }
         let dry_run = options.dry_run || config.mode == Mode::Observe;
         record.update(|pass| pass.dry_run = dry_run);
+        if dry_run && !options.dry_run {
+            record.line("mode: observe, so this pass only plans".to_owned());
+        }
         let locked = if dry_run {
             Ok(())
         } else {

@@ -70,6 +70,19 @@ async fn follow_streams_lines_while_the_pass_runs_and_ends_with_it() {
 }
 
 #[tokio::test]
+async fn follow_says_that_a_pass_only_plans_because_of_the_mode() {
+    const SAID: &str = "mode: observe, so this pass only plans";
+    let rig = Rig::start(nodes::litter(2), json!({ "mode": "observe" })).await;
+    for (query, is_said) in [("", true), ("dry_run=true&", false)] {
+        let request = rig.request("POST", &format!("/gc?{query}follow=true"));
+        let lines = Follow::begin(request).await.rest().await;
+        let found = lines.iter().any(|line| line == SAID);
+        assert_eq!(found, is_said, "{lines:?}");
+        assert!(lines.last().unwrap().contains("planned"), "{lines:?}");
+    }
+}
+
+#[tokio::test]
 async fn query_and_json_body_are_understood_together() {
     let rig = Rig::start(nodes::litter(4), json!({})).await;
     let body = json!({ "target": ["containers"], "max_removals": 3, "wait": "60s" });
