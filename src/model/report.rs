@@ -158,7 +158,7 @@ impl TargetReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Pass {
-    /// Its id: start time and a counter, so that it is unique across restarts.
+    /// Its id: the time at which it was queued, and a counter.
     pub id: String,
     /// Its state.
     pub state: PassState,

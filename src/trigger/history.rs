@@ -22,8 +22,8 @@ pub(super) struct PassHistory {
 }
 
 impl PassHistory {
-    /// Returns the id of the next pass. Ids begin with the time, so they differ from ids before a restart;
-    /// after a restart within a second or a clock step back, the counter keeps them unique.
+    /// Returns the id of the next pass: the time and a counter. No pass in the history has it. Of the older passes in
+    /// the database one could have it only if the clock was set back to the very second in which that one was queued.
     pub(super) fn next_id(&self) -> String {
         let time = clock().strftime("%Y%m%dT%H%M%SZ");
         let ids = (self.counter + 1..).map(|count| format!("{time}-{count}"));
