@@ -141,7 +141,7 @@ pub struct ConfigOrigin {
 /// Runs the check and prints its result.
 pub async fn run(args: CheckArgs, origin: ConfigOrigin) -> ExitCode {
     let deadline = Instant::now() + args.timeout;
-    // What is asked gives up a little earlier, so that what is known by then is reported.
+    // Each question ends a little earlier, so that there is time to report the answers.
     let answers_by = Instant::now() + args.timeout.mul_f64(0.9);
     let verdict = match timeout_at(deadline, Box::pin(inspect(&args, origin, answers_by))).await {
         Ok(verdict) => verdict,

@@ -105,8 +105,8 @@ fn greet(scheme: &str, mut address: SocketAddr) -> anyhow::Result<()> {
     }
     let url = format!("{scheme}://{address}");
     print(&format!(
-        "A simulated node with {EXITED} exited containers and {NOT_READY} dead sandboxes, five of \
-         which cannot be removed,\nunused images and the logs of pods that are gone.\nIn another terminal:\n\n\
+        "A simulated node with {EXITED} exited containers, {NOT_READY} dead sandboxes, unused images and the logs \
+         of pods that are gone.\nFive of the sandboxes cannot be removed. In another terminal:\n\n\
          \x20 curl {url}/metrics                         what Prometheus sees\n\
          \x20 curl '{url}/api/v1/plan' | less            what a pass would remove, and why\n\
          \x20 curl -X POST '{url}/gc?dry_run=true&wait=60s'   a pass that only plans\n\

@@ -45,8 +45,12 @@ fn object(answer: &ObjectAnswer, columns: usize) -> String {
     if let Some(failed) = &judged.quarantine {
         let left = short_duration(failed.next_try.duration_since(answer.taken_at));
         let words = format!(
-            "{} failures ({}), next try in {left}: {}",
-            failed.failures,
+            "{} ({}), next try in {left}: {}",
+            if failed.failures == 1 {
+                "once".to_owned()
+            } else {
+                format!("{} times", failed.failures)
+            },
             failed.class.label(),
             failed.error
         );

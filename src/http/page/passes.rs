@@ -342,7 +342,7 @@ fn listed(pass: &Pass, now: Timestamp) -> Markup {
             td { (cause_words(pass.trigger.cause)) @if let Some(alert) = &pass.trigger.alert { " " (text(&alert.name)) } }
             td {
                 span.outcome.(outcome) { (outcome) }
-                @if !pass.errors.is_empty() { " " span.muted { (pass.errors.len()) " errors" } }
+                @if !pass.errors.is_empty() { " " span.muted { (pass.errors.len()) @if pass.errors.len() == 1 { " error" } @else { " errors" } } }
             }
             td { @if pass.dry_run { "would: " } (removal_words(&removed.collect())) }
             td { (arrow(|it| it.exited_containers, false)) }

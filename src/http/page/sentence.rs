@@ -78,9 +78,9 @@ fn thresholds(view: &View) -> Markup {
 /// The mode in colour and words.
 pub(super) fn mode(view: &View) -> Markup {
     let (class, word, meaning) = if view.standing.held.is_some() {
-        ("held", "held", "on all nodes: no pass removes anything")
+        ("held", "held", "on all nodes: only a forced pass removes")
     } else if view.config.brakes.pause {
-        ("held", "paused", "no pass removes anything")
+        ("held", "paused", "only a forced pass removes")
     } else {
         match view.config.mode {
             Mode::Enforce => ("enforce", "enforce", "passes remove"),

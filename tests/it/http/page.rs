@@ -111,7 +111,7 @@ async fn the_mode_and_a_pause_stand_in_words() {
         (json!({ "mode": "observe" }), "observe : passes only plan"),
         (
             json!({ "brakes": { "pause": true } }),
-            "paused : no pass removes anything",
+            "paused : only a forced pass removes",
         ),
     ] {
         let rig = Rig::start(nodes::healthy(), changes).await;
