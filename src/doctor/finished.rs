@@ -17,7 +17,7 @@ const PODS_MUCH: u64 = 50;
 const CLUSTER_KEEPS: u32 = 12_500;
 
 #[derive(Debug, Default)]
-struct Left {
+struct FinishedPods {
     pods: BTreeSet<PodUid>,
     containers: u64,
     sandboxes: u64,
@@ -36,8 +36,8 @@ pub(super) fn finding(facts: &DoctorFacts, owners: &Owners<'_>) -> Option<Findin
         .collect();
     let (container_bytes, sandbox_bytes) = facts.row_bytes();
     let mut owner_of: BTreeMap<&PodUid, (String, Controller)> = BTreeMap::new();
-    let mut groups: BTreeMap<(String, Controller), Left> = BTreeMap::new();
-    let mut count = |pod: &PodRef, at: Timestamp, add: fn(&mut Left), bytes: u64| {
+    let mut groups: BTreeMap<(String, Controller), FinishedPods> = BTreeMap::new();
+    let mut count = |pod: &PodRef, at: Timestamp, add: fn(&mut FinishedPods), bytes: u64| {
         let Some(&uid) = finished.get(&pod.uid) else {
             return;
         };
@@ -45,17 +45,17 @@ pub(super) fn finding(facts: &DoctorFacts, owners: &Owners<'_>) -> Option<Findin
             let owner = owners.owner(uid, &pod.namespace, at);
             (pod.namespace.to_string(), owner)
         });
-        let left = groups.entry(owner.clone()).or_default();
-        left.pods.insert(uid.clone());
-        left.bytes += bytes;
-        add(left);
+        let group = groups.entry(owner.clone()).or_default();
+        group.pods.insert(uid.clone());
+        group.bytes += bytes;
+        add(group);
     };
     for row in &facts.sandboxes {
         if let Some(pod) = &row.pod {
             count(
                 pod,
                 row.created_at,
-                |left| left.sandboxes += 1,
+                |group| group.sandboxes += 1,
                 sandbox_bytes,
             );
         }
@@ -65,7 +65,7 @@ pub(super) fn finding(facts: &DoctorFacts, owners: &Owners<'_>) -> Option<Findin
             count(
                 pod,
                 row.created_at,
-                |left| left.containers += 1,
+                |group| group.containers += 1,
                 container_bytes,
             );
         }
@@ -76,22 +76,22 @@ pub(super) fn finding(facts: &DoctorFacts, owners: &Owners<'_>) -> Option<Findin
 fn build(
     facts: &DoctorFacts,
     finished: u64,
-    groups: BTreeMap<(String, Controller), Left>,
+    groups: BTreeMap<(String, Controller), FinishedPods>,
 ) -> Option<Finding> {
     let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, left)| std::cmp::Reverse((left.bytes, left.pods.len())));
+    groups.sort_by_key(|(_, group)| std::cmp::Reverse((group.bytes, group.pods.len())));
     let ((namespace, owner), first) = groups.first()?;
-    let sum = |of: fn(&Left) -> u64| groups.iter().map(|(_, left)| of(left)).sum::<u64>();
-    let pods = sum(|left| left.pods.len() as u64);
-    let bytes = sum(|left| left.bytes);
+    let sum = |of: fn(&FinishedPods) -> u64| groups.iter().map(|(_, group)| of(group)).sum::<u64>();
+    let pods = sum(|group| group.pods.len() as u64);
+    let bytes = sum(|group| group.bytes);
     let look = look(namespace, owner);
     let rows: Vec<_> = groups
         .iter()
         .take(ROWS_MAX)
-        .map(|((namespace, owner), left)| {
+        .map(|((namespace, owner), group)| {
             json!({
-                "namespace": namespace, "kind": owner.kind, "name": owner.name, "pods": left.pods.len(),
-                "containers": left.containers, "sandboxes": left.sandboxes, "list_bytes": left.bytes,
+                "namespace": namespace, "kind": owner.kind, "name": owner.name, "pods": group.pods.len(),
+                "containers": group.containers, "sandboxes": group.sandboxes, "list_bytes": group.bytes,
             })
         })
         .collect();
@@ -105,8 +105,8 @@ fn build(
         summary: format!(
             "The cluster still keeps {}, which cost this node {}, {} and {} of the lists; {} of them {} of {}.",
             many(pods, "finished pod"),
-            many(sum(|left| left.containers), "container"),
-            many(sum(|left| left.sandboxes), "sandbox"),
+            many(sum(|group| group.containers), "container"),
+            many(sum(|group| group.sandboxes), "sandbox"),
             short_size(bytes),
             first.pods.len(),
             if first.pods.len() == 1 { "is" } else { "are" },

@@ -34,7 +34,7 @@ fn finding(id: &'static str, severity: Severity, summary: String, change: String
     }
 }
 
-/// Keys that the kubelet ignores, one finding for all of what they mean.
+/// Returns a finding for each setting that an ignored key was meant for.
 fn ignored(keys: &[IgnoredKey]) -> Vec<Finding> {
     let mut by_meant: BTreeMap<&str, &IgnoredKey> = BTreeMap::new();
     for key in keys {
@@ -251,7 +251,7 @@ fn eviction(facts: &DoctorFacts) -> Option<Finding> {
     })
 }
 
-/// Returns at how many per cent of use a threshold of what is available is crossed.
+/// Returns the percentage of use at which a threshold for available bytes is crossed.
 #[expect(clippy::cast_precision_loss, reason = "a percentage")]
 fn evicts_at(written: &str, usage: Option<FilesystemUsage>) -> Option<f64> {
     const UNITS: [(&str, f64); 8] = [

@@ -29,7 +29,7 @@ impl Litter {
     pub(super) fn of(facts: &DoctorFacts, owners: &Owners<'_>) -> Self {
         let (container_bytes, sandbox_bytes) = facts.row_bytes();
         let mut sum = Sum::default();
-        // Of a list that was read every group has a figure, also one that only the past knows.
+        // If a list was read, every group has a figure of it, also a group of which nothing is left on the node.
         let nothing = Counts {
             dead_containers: facts.lists_read.containers.then_some(0),
             not_ready_sandboxes: facts.lists_read.sandboxes.then_some(0),
@@ -181,7 +181,7 @@ fn came(facts: &DoctorFacts, nothing: Counts, at: Timestamp) -> Counts {
     }
 }
 
-/// The most first: by what lies there, then by what came.
+/// Sorts groups: the most objects on the node first, then the most that came in a day.
 fn ordered(groups: Groups) -> Vec<((String, Option<Controller>), Counts)> {
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, it)| std::cmp::Reverse((it.objects(), it.came_24h)));

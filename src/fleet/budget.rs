@@ -219,7 +219,7 @@ impl SlotKeeper {
             let request = *wanted.borrow_and_update();
             if request.is_none() {
                 fleet.grant(None);
-                // Where this fails the slot is free after its duration.
+                // If this fails, the slot becomes free after its duration.
                 let _left = self.write(held.slot, &held.lease, "").await;
                 return;
             }

@@ -32,7 +32,7 @@ pub(super) struct Storm(BTreeMap<String, (String, Instant)>);
 impl Storm {
     fn note(&mut self, alert: &AlertInfo, until: Instant) {
         if self.0.len() >= ALERTS_MAX && !self.0.contains_key(&alert.fingerprint) {
-            // Whatever is forgotten, the newest one holds at least as long.
+            // Forget the one that ends first: the new one holds at least as long.
             let first = self.0.iter().min_by_key(|(_, (_, until))| *until);
             if let Some(first) = first.map(|(key, _)| key.clone()) {
                 self.0.remove(&first);

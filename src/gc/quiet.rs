@@ -53,7 +53,7 @@ impl QuietJudge<'_> {
             Some(outage) if outage.lasts(snapshot) => self.exited(pod, outage.first_seen, long),
             outage => {
                 let could_list = outage.is_none_or(|it| at_least(snapshot.age(it.last_seen), long));
-                // What crisweep saw during the outage, the kubelet learns only after it.
+                // crisweep saw exits during the outage; the kubelet learns of them only after it.
                 let could_sync = outage.is_none_or(|it| self.could_sync_since(it));
                 let assumed = state == PodKnowledge::Assumed;
                 could_sync && self.seen_over(pod)
@@ -93,7 +93,7 @@ impl QuietJudge<'_> {
     }
 }
 
-/// Removes a quiet pod's object for this reason; keeps another one's.
+/// Removes the object for this reason if its pod is quiet, else keeps it as too young.
 pub(super) fn if_quiet(quiet: bool, reason: RemoveReason) -> Verdict {
     if quiet {
         Verdict::Remove(reason)

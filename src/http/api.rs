@@ -78,7 +78,7 @@ pub(super) async fn found(service: &Service, id: &str) -> Result<Pass, HttpError
     if let Some(record) = service.worker.find(id) {
         return Ok(record.pass());
     }
-    // Of an earlier time than the history goes back. Without a database no such pass is known.
+    // The pass may be older than the history. Without a database no such pass is known.
     match service.worker.runner().journal.pass(id).await {
         Ok(Some(pass)) => Ok(pass),
         Ok(None) | Err(state::Error::Closed) => Err(unknown_pass(id)),

@@ -19,7 +19,7 @@ pub type Plans = SharedCache<(LookKey, Policy, BTreeSet<Target>), Plan>;
 pub type NodeParts =
     SharedCache<(LookKey, Arc<Config>, BTreeMap<PodSandboxId, Timestamp>), NodePart>;
 
-/// Values by what they depend on, as long as somebody uses them.
+/// Values, each found by its inputs, while a caller uses it.
 #[derive(Debug)]
 pub struct SharedCache<K, V> {
     entries: Mutex<CacheEntries<K, V>>,
@@ -33,7 +33,7 @@ struct CacheEntries<K, V> {
 }
 
 impl<K: PartialEq, V> SharedCache<K, V> {
-    /// Forgets a value that nobody uses.
+    /// Forgets a value that no caller uses.
     pub fn while_used() -> Self {
         let entries = CacheEntries {
             all: Vec::new(),

@@ -30,9 +30,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const REAP: Duration = Duration::from_secs(1);
 /// The largest output.
 const OUTPUT_MAX_BYTES: u64 = 256 << 10;
-/// What of its errors is read.
+/// The most that is read of its standard error.
 const ERRORS_MAX_BYTES: u64 = 4 << 10;
-/// What of its errors is told.
+/// The most that an error quotes of it.
 const ERROR_MAX_CHARS: usize = 200;
 /// The shortest time between two runs.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
@@ -368,7 +368,7 @@ async fn bounded(pipe: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, String
 async fn first_line(pipe: Option<impl AsyncRead + Unpin>) -> Result<String, String> {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {
-        // Whatever can be read is told, and the rest must not block the plugin.
+        // Quote the part that can be read; read on, so that the plugin does not block.
         let mut first = (&mut pipe).take(ERRORS_MAX_BYTES);
         let _told = first.read_to_end(&mut bytes).await;
         let _rest = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;

@@ -167,7 +167,7 @@ fn open(dir: &OwnedFd, name: &str) -> io::Result<Option<File>> {
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(errno.into()),
     }
-    // What has the name by now may be a pipe without a writer, which would block for ever.
+    // A pipe without a writer may have the name by now: opening it would block for ever.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = match open_below(dir, Path::new(name), flags) {
         Ok(file) => File::from(file),

@@ -329,7 +329,7 @@ impl Executor {
             if started.waits == NonDiskWait::No && (age >= SLOW || (network && age >= long)) {
                 started.waits = NonDiskWait::Likely;
             }
-            // One that takes a second and was not overtaken may still wait for the disk.
+            // A removal that takes a second and was not overtaken may still wait for the disk.
             if started.waits == NonDiskWait::Likely && network && age >= certain {
                 started.waits = NonDiskWait::Surely;
                 self.limiter.waits();

@@ -177,7 +177,7 @@ impl FailureShare {
 /// The circuit breaker: gives up a target for this pass if most of its removals fail. The next target goes on: a broken
 /// CNI plugin must not stop image removal on a full disk.
 impl PassRun<'_> {
-    /// Returns attempts and failures of a target, by what has ended so far, if the breaker would end it.
+    /// Returns the attempts and failures of a target among the removals that have ended, if the breaker would end it.
     pub(super) fn mostly_fails(&self, target: Target) -> Option<(u64, u64)> {
         let ratio = self.config.gc.failure_ratio?;
         self.tally.share.beyond(target, ratio)

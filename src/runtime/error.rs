@@ -133,7 +133,7 @@ pub enum Error {
     },
 }
 
-/// What was left of a look's or a scrape's time has nanoseconds.
+/// Drops the nanoseconds, which the rest of a look's or a scrape's time has.
 fn in_milliseconds(after: Duration) -> humantime::FormattedDuration {
     let milliseconds = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
     humantime::format_duration(Duration::from_millis(milliseconds))

@@ -17,7 +17,7 @@ use super::passes::NOW;
 use super::writer::WriterJob;
 use crate::model::Evidence;
 
-/// What a row takes is counted in pages of the database.
+/// A page of the database: the unit in which a row's size is counted.
 const PAGE_BYTES: u64 = 4096;
 /// Bytes of a row beside its facts and its log, and of its rows in the indexes.
 const ROW_BYTES: u64 = 512;
@@ -61,7 +61,7 @@ filter! {
         namespace: String = |it, key| it.text(key), "pod_namespace = ?";
         /// Of pods of the owner with this name, or `Kind/name`.
         owner: String = |it, key| it.text(key), "? IN (owner_name, owner_kind || '/' || owner_name)";
-        /// Of the container with this name, or with an id that begins so: by as many characters as name one elsewhere.
+        /// Of the container with this name, or with an id that begins so (at least 6 characters).
         // Ids are text; no character sorts behind this one.
         container: String = |it, key| it.text(key),
             "(container = ? OR length(?) >= 6 AND container_id >= ? AND container_id < ? || char(0x10FFFF))";

@@ -39,8 +39,8 @@ pub struct Past {
     pub ends: Vec<Evidence>,
 }
 
-/// What was removed of one pod, of what came in the last 24 hours: a container by its exit, where that was kept, and
-/// else by its creation.
+/// Number of removed objects of one pod that came in the last 24 hours. A container came at its exit if evidence has
+/// that, else at its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovedOfPod {
     /// `containers` or `sandboxes`.
@@ -73,7 +73,7 @@ fn past(sql: &Connection, question: &PastQuestion) -> rusqlite::Result<Past> {
 }
 
 fn removed(sql: &Connection, now: Timestamp) -> rusqlite::Result<Vec<RemovedOfPod>> {
-    // What was removed before the last 24 hours came before them.
+    // An object that was removed before the last 24 hours also came before them.
     let question = "SELECT target, pod_uid, pod_namespace, SUM(came >= :hour), COUNT(*) FROM (\
             SELECT r.target, r.pod_uid, r.pod_namespace, COALESCE(\
                 (SELECT 1000 * CAST(strftime('%s', json_extract(e.facts, '$.finished_at')) AS INTEGER) \

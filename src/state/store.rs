@@ -28,7 +28,7 @@ pub(super) struct LoadedState {
 pub(super) enum Unusable {
     /// Another crisweep holds the lock.
     Held(LockHeld),
-    /// What failed.
+    /// The error.
     Failed(Error),
 }
 

@@ -16,31 +16,32 @@ use super::database::{Database, Error, Sync, Writing};
 use super::lock::LockHeld;
 use super::store::{LoadedState, StateDir, Unusable};
 
-/// What to write.
-type Write = Box<dyn FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send>;
-/// What to keep of a container: gets the error if the database is not open, and says how it turned out to be damaged.
+/// Writes records.
+type WriteJob = Box<dyn FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send>;
+/// Keeps a container's evidence: gets the error if the database is not open, and says how it turned out to be damaged.
 /// Its caller counts failures.
-pub(super) type Keep = Box<dyn FnOnce(Result<&mut Database, Error>) -> Option<String> + Send>;
-/// What to read: gets the error if the database cannot be read.
+pub(super) type EvidenceJob =
+    Box<dyn FnOnce(Result<&mut Database, Error>) -> Option<String> + Send>;
+/// Reads: gets the error if the database cannot be read.
 type ReadJob = Box<dyn FnOnce(Result<&Connection, Error>) -> rusqlite::Result<()> + Send>;
 
 /// A job for the thread.
 pub(super) enum WriterJob {
     /// Write the records of a pass, and wait for the disk if `Sync` says so.
     Write {
-        /// What.
-        write: Write,
+        /// The records.
+        write: WriteJob,
         /// Whether to wait for the disk.
         sync: Sync,
         /// Number of records, for the count of those that are lost.
         records: usize,
-        /// What the write stands beside.
+        /// The phase of the pass in which they are written.
         moment: PassPhase,
     },
     /// Write the pending image ages.
     Ages,
     /// Keep evidence.
-    Evidence(Keep),
+    Evidence(EvidenceJob),
     /// Read.
     Read(ReadJob),
     /// Answer when all earlier jobs are done.

@@ -16,11 +16,11 @@ use crate::access::digest::Digest;
 
 /// Answers that are remembered.
 const KEPT_MAX: usize = 256;
-/// Those of one owner.
+/// Remembered answers of one account or client.
 const KEPT_EACH_MAX: usize = 64;
 /// Questions under way.
 const FLIGHTS_MAX: usize = 64;
-/// Those of one owner. All who show the same token for the same path share one.
+/// Questions of one account or client. All callers that show the same token for the same path share one.
 const FLIGHTS_EACH_MAX: usize = 4;
 
 /// Whose share of the bounds a question uses.

@@ -28,16 +28,16 @@ const UNKNOWN: RateLimit = RateLimit {
     interval: Duration::from_millis(100),
     burst: 32,
 };
-/// Those that one client brings.
+/// Questions about unknown tokens of one client.
 const UNKNOWN_EACH: RateLimit = RateLimit {
     interval: Duration::from_millis(500),
     burst: 8,
 };
-/// Clients whose buckets are known. The fullest bucket makes room: its client gains little by a new one.
+/// Clients whose buckets are remembered. The fullest bucket is forgotten first: a new one gives its client little more.
 const CLIENTS_MAX: usize = 256;
 /// Tokens that are known.
 const KNOWN_MAX: usize = 256;
-/// Those of one account: an account can have any number of tokens.
+/// Known tokens of one account, which can have any number of them.
 const KNOWN_EACH_MAX: usize = 16;
 /// The shortest time between two lines of the log.
 const SAY_EVERY: Duration = Duration::from_secs(60);

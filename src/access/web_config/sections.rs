@@ -59,7 +59,7 @@ pub(super) fn read(text: &str, dir: &Path) -> Result<WebConfig, KeyRefusal> {
     let sections = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |from| {
         Option::<Sections>::deserialize(Deserializer::new(from, &mut track))
     });
-    // That one takes a malformed text after the document for none, and would lose users; this one refuses it.
+    // The first parse ignores a malformed text after the document, and would lose users; the second refuses it.
     let whole = || serde_saphyr::from_multiple_with_options::<IgnoredAny>(text, options());
     let sections = sections.and_then(|sections| whole().map(|_is_well_formed| sections));
     let sections = sections.map_err(|error| {

@@ -16,7 +16,7 @@ use crate::model::{Pass, Target, TargetReport, escape, short_duration};
 const WINDOW: Duration = Duration::from_secs(10);
 /// The shortest time between two drawings.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
-/// What a waiting pass says begins so, or has it behind its target.
+/// The line of a waiting pass begins with this, or has it right after the target.
 const WAITS: &str = "waiting ";
 
 /// Shows a pass while it runs.

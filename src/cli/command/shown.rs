@@ -128,7 +128,7 @@ impl ShownPlan {
     }
 }
 
-/// What is said of a look that lacks something.
+/// Warns that a look lacks something.
 pub(super) const INCOMPLETE: &str =
     "the runtime's lists could not be read completely; only what is certain is removed";
 

@@ -27,7 +27,7 @@ pub(super) enum ValueKind {
 /// A setting that matters here.
 #[derive(Debug)]
 pub(super) struct KnownSetting {
-    /// Its name in reports: the key, or the flag of what has no key.
+    /// Its name in reports: the key, or the flag if it has no key.
     pub(super) name: &'static str,
     /// Whether a configuration file may have it.
     pub(super) is_key: bool,

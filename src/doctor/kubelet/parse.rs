@@ -26,7 +26,7 @@ pub(super) fn flags(args: &[String]) -> BTreeMap<String, String> {
         let (name, value) = if let Some((name, value)) = flag.split_once('=') {
             (name, Some(value.to_owned()))
         } else {
-            // Of a flag that takes a value the next word is the value, even `-1`. A switch has none.
+            // If a flag takes a value, the next word is that value, even `-1`. A switch takes none.
             let is_value = |next: &&String| !next.starts_with('-') || next.parse::<i64>().is_ok();
             (flag, args.next_if(is_value).cloned())
         };

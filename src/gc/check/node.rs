@@ -59,7 +59,7 @@ pub(super) struct SandboxRow<'a> {
     pub(super) staying: usize,
 }
 
-/// What the rules ask of both.
+/// Facts that the rules need of containers and of sandboxes.
 pub(super) struct RowFacts {
     pub(super) pod: Option<usize>,
     /// The place of the removal that plans it, the first if there are several.

@@ -41,7 +41,7 @@ const WINDOW_BYTES: u32 = 65_535;
 const HEADER_LIST_MAX_BYTES: u32 = 16 << 10;
 /// Fields of a request's head, as many as HTTP/1 takes. A few hundred bytes on the wire can name many.
 const FIELDS_MAX: usize = 100;
-/// What of an answer may wait inside the connection.
+/// The most of an answer that may wait inside the connection.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// The most of an answer that is handed over at a time. A client must read so much within [`STALL_MAX`].
 const PIECE_BYTES: usize = 16 << 10;
