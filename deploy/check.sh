@@ -32,6 +32,9 @@ done <<'VALUES'
 --values helm/stages/canary.yaml
 --values helm/stages/all.yaml --set config.policy.logs.enabled=true
 --values helm/stages/canary.yaml --set canary.config.policy.logs.enabled=true,canary.config.pods.source=none
+--values helm/stages/canary.yaml --set config.pods.source=kubelet,config.pods.kubelet_url=https://node:10250,canary.config.pods.source=none
+--values helm/stages/canary.yaml --set config.pods.api_url=https://api:6443,canary.config.pods.source=kubelet
+--values helm/stages/canary.yaml --set config.pods.api_url=https://api:6443,config.fleet.hold_config_map=null,canary.config.pods.source=none
 --set distribution=crio,seLinuxOptions.type=spc_t,config.pods.source=kubelet-socket
 --set distribution=k3s,config.pods.source=auto
 --set distribution=rke2,config.pods.source=none,state.enabled=false
@@ -114,6 +117,14 @@ refused "at '/config/policy/logs': missing property 'enabled'" --set config.poli
 refused "at '/config': missing property 'policy'" --set config.policy=null
 refused "at '/canary': missing property 'config'" --set canary.enabled=true,canary.config=null
 refused "at '': missing property 'probes'" --set probes=null
+refused "at '/probes': missing property 'liveness'" --set probes.liveness=null
+refused "at '/probes': missing property 'readiness'" --set probes.readiness=null
+refused "at '/image': missing property 'repository'" --set image.repository=null
+refused "at '/state': missing property 'enabled'" --set state.enabled=null
+refused "at '/state': missing property 'hostPath'" --set state.hostPath=null
+refused "at '/serviceAccount': missing property 'create'" --set serviceAccount.create=null
+refused "at '/podMonitor': missing property 'interval'" --set podMonitor.interval=null
+refused "at '/serviceMonitor': missing property 'scrapeTimeout'" --set serviceMonitor.scrapeTimeout=null
 refused "at '': missing property 'affinity'" --set affinity=null
 refused "at '': missing property 'nodeSelector'" --set nodeSelector=null
 # Without them a rule of the network policy would let everyone in, or everything out.

@@ -95,6 +95,7 @@ filesystems: {{ .Values.runtime.filesystems | default (index $it 2) | toJson }}
 {{- define "crisweep.config" -}}
 {{- $root := .root -}}
 {{- $config := mergeOverwrite (deepCopy $root.Values.config) (deepCopy .pool.config) -}}
+{{- include "crisweep.dropForeign" (dict "config" $config "own" (.pool.config.pods | default dict)) -}}
 {{- include "crisweep.refuse" (dict "config" $config) -}}
 {{- if and (dig "web" "config_file" "" $config) (kindIs "invalid" $root.Values.web.tls) -}}
 {{- fail "config.web.config_file is set: say with web.tls whether that file has tls_server_config" -}}
@@ -116,6 +117,28 @@ filesystems: {{ .Values.runtime.filesystems | default (index $it 2) | toJson }}
 {{- $_ := set $config $section (merge (deepCopy $keys) (get $config $section | default dict)) -}}
 {{- end -}}
 {{- toYaml $config -}}
+{{- end -}}
+
+{{/* Takes out what a pool that names its source of pods inherits for another one: `config`, and the pool's `own` keys of
+`pods`, which stay. */}}
+{{- define "crisweep.dropForeign" -}}
+{{- if hasKey .own "source" -}}
+{{- $pods := .config.pods -}}
+{{- $source := $pods.source -}}
+{{- range $key := keys $pods -}}
+{{- $uses := true -}}
+{{- if eq $key "kubelet_socket" -}}
+{{- $uses = has $source (list "auto" "kubelet-socket") -}}
+{{- else if hasPrefix "kubelet_" $key -}}
+{{- $uses = eq $source "kubelet" -}}
+{{- else if hasPrefix "api_" $key -}}
+{{- $uses = or (has $source (list "auto" "api-server")) (include "crisweep.usesToken" $.config | eq "true") -}}
+{{- end -}}
+{{- if not (or $uses (hasKey $.own $key)) -}}
+{{- $_ := unset $pods $key -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* "true" or "": whether the API server knows the pod's account. */}}

@@ -102,10 +102,14 @@ affinity:
     - { name: http, containerPort: {{ $values.web.port }}, protocol: TCP }
   livenessProbe:
     {{- include "crisweep.probe" (dict "root" .root "path" "/-/healthy") | nindent 4 }}
-    {{- toYaml $values.probes.liveness | nindent 4 }}
+    {{- with $values.probes.liveness }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   readinessProbe:
     {{- include "crisweep.probe" (dict "root" .root "path" "/-/ready") | nindent 4 }}
-    {{- toYaml $values.probes.readiness | nindent 4 }}
+    {{- with $values.probes.readiness }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   # Group 0 may use the runtime's socket, which is root:root 0660.
   securityContext:
     {{- include "crisweep.securityContext" (dict "user" .user) | nindent 4 }}
