@@ -6,10 +6,14 @@
 //! waits longer than its bounds.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use parking_lot::Mutex;
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Alertmanager;
@@ -21,6 +25,8 @@ use crate::telemetry;
 use crate::trigger::Worker;
 use crate::trigger::alert::{Alert, HOLD, judge, note_similar};
 
+/// Alertmanagers that are asked at the same time.
+const ASKED_AT_ONCE_MAX: usize = 4;
 /// Timeout of one answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer; 1,000 alerts are about a megabyte.
@@ -70,9 +76,9 @@ impl Error {
 /// The alerts of one Alertmanager that ask for a pass, by fingerprint and start.
 type AskingAlerts = BTreeMap<(String, String), AlertInfo>;
 
-/// One Alertmanager, and its last answer.
+/// One Alertmanager, as its answers show it.
+#[derive(Debug, Default)]
 struct AlertSource {
-    client: HttpClient,
     /// Its URL without user and password.
     name: String,
     asking: AskingAlerts,
@@ -81,6 +87,10 @@ struct AlertSource {
     /// Number of good answers so far.
     answers: u64,
 }
+
+/// What the Alertmanagers said so far, which a reload keeps. Cloning shares.
+#[derive(Clone, Debug, Default)]
+pub struct PolledAlerts(Arc<Mutex<Vec<AlertSource>>>);
 
 /// What handling an answer needs.
 #[derive(Clone, Debug)]
@@ -91,57 +101,112 @@ pub struct PollContext {
     pub metrics: Metrics,
 }
 
-/// Polls every `interval` until the service shuts down.
-pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) {
+/// Polls each Alertmanager every `interval` until the service shuts down. One that hangs holds up no other.
+pub async fn run(
+    poll: Poll,
+    context: PollContext,
+    polled: PolledAlerts,
+    shutdown: CancellationToken,
+) {
+    polled.follow(&poll.alertmanager.poll);
     let disk = BlockingPool::new(1);
-    let mut peers: Vec<AlertSource> = poll
+    let turns = Semaphore::new(ASKED_AT_ONCE_MAX);
+    let asking = poll
         .alertmanager
         .poll
         .iter()
-        .map(|url| AlertSource::new(url, &poll.alertmanager, &disk))
-        .collect();
-    while !shutdown.is_cancelled() {
+        .enumerate()
+        .map(|(index, url)| {
+            let client = poll.alertmanager.http_client_config.clone();
+            let client = HttpClient::new(url.clone(), client, ANSWER_MAX_BYTES, disk.clone());
+            ask_again_and_again(index, client, &poll, (&polled, &context), &turns)
+        });
+    shutdown.run_until_cancelled(join_all(asking)).await;
+}
+
+async fn ask_again_and_again(
+    index: usize,
+    client: HttpClient,
+    poll: &Poll,
+    (polled, context): (&PolledAlerts, &PollContext),
+    turns: &Semaphore,
+) {
+    let filter = format!("node=\"{}\"", poll.node);
+    loop {
         // Random delay: a thousand nodes that start together must not poll together.
-        let wait = poll
-            .alertmanager
-            .interval
-            .mul_f64(0.9 + 0.2 * fastrand::f64());
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = shutdown.cancelled() => return,
+        let part = 0.9 + 0.2 * fastrand::f64();
+        tokio::time::sleep(poll.alertmanager.interval.mul_f64(part)).await;
+        // It is never closed.
+        let _turn = turns.acquire().await;
+        let (asks_for_hold, asks_for_similar) = polled.asks_for_more(index);
+        let answer = ask_both(&client, &filter, asks_for_hold).await;
+        if answer.is_ok() && asks_for_similar {
+            let similar = ask_similar(&client, &poll.node).await;
+            let few = similar.iter().take(ALERTS_MAX);
+            few.for_each(|alert| note_similar(&context.metrics, &poll.node, alert));
         }
-        for index in 0..peers.len() {
-            let Some(peer) = peers.get_mut(index) else {
-                continue;
-            };
-            let filter = format!("node=\"{}\"", poll.node);
-            let asks_for_hold = !peer.asking.is_empty() || peer.answers.is_multiple_of(HOLD_EVERY);
-            let answer = tokio::select! {
-                answer = ask_both(&peer.client, &filter, asks_for_hold) => answer,
-                () = shutdown.cancelled() => return,
-            };
-            if answer.is_ok() && peer.answers.is_multiple_of(SIMILAR_EVERY) {
-                let similar = tokio::select! {
-                    similar = ask_similar(&peer.client, &poll.node) => similar,
-                    () = shutdown.cancelled() => return,
-                };
-                let few = similar.iter().take(ALERTS_MAX);
-                few.for_each(|alert| note_similar(&context.metrics, &poll.node, alert));
+        polled.note(index, answer, &poll.node, context);
+    }
+}
+
+impl PolledAlerts {
+    /// Takes over the Alertmanagers of a configuration. The alerts of those that are no longer asked count until every
+    /// other one has answered without them.
+    fn follow(&self, urls: &[String]) {
+        let mut sources = self.0.lock();
+        let mut before = std::mem::take(&mut *sources);
+        for name in urls.iter().map(|url| shown(url)) {
+            let known = before.iter().position(|it| it.name == name);
+            let known = known.map(|at| before.swap_remove(at)).unwrap_or_default();
+            // New settings deserve a new word about the failure.
+            let failing = None;
+            sources.push(AlertSource {
+                name,
+                failing,
+                ..known
+            });
+        }
+        for left in before {
+            for source in &mut *sources {
+                source.asking.extend(left.asking.clone());
             }
-            peer.answers += u64::from(answer.is_ok());
-            let resolved = peer.note(answer, &poll.node, &context);
-            for (key, alert) in resolved {
-                // The other half of an HA pair may still report it.
-                if peers.iter().any(|peer| peer.asking.contains_key(&key)) {
-                    continue;
-                }
-                if peers.iter().any(|peer| peer.has(&alert)) {
-                    // It fires again, since another time: what it holds stays held.
-                    context.worker.withdraw(&alert);
-                } else {
-                    context.worker.alert_ended(&alert);
-                }
-            }
+        }
+    }
+
+    /// Says whether an Alertmanager is also asked for alerts that hold, and for other names of this node.
+    fn asks_for_more(&self, index: usize) -> (bool, bool) {
+        let sources = self.0.lock();
+        sources.get(index).map_or((true, false), |it| {
+            (
+                !it.asking.is_empty() || it.answers.is_multiple_of(HOLD_EVERY),
+                it.answers.is_multiple_of(SIMILAR_EVERY),
+            )
+        })
+    }
+
+    /// Handles an answer: submits the alerts that ask for a pass, and ends those that no Alertmanager reports any more.
+    fn note(
+        &self,
+        index: usize,
+        answer: Result<Vec<Alert>, Error>,
+        node: &str,
+        context: &PollContext,
+    ) {
+        let mut sources = self.0.lock();
+        let Some(source) = sources.get_mut(index) else {
+            return;
+        };
+        let mut gone = source.note(answer, node, context);
+        // The other half of an HA pair may still report it.
+        gone.retain(|key, _| !sources.iter().any(|it| it.asking.contains_key(key)));
+        // Before any hold ends, which lets the others begin.
+        for alert in gone.values() {
+            context.worker.withdraw(alert);
+        }
+        // One that fires again, since another time, goes on holding.
+        gone.retain(|_, alert| !sources.iter().any(|it| it.has(alert)));
+        for alert in gone.values() {
+            context.worker.alert_ended(alert);
         }
     }
 }
@@ -210,17 +275,6 @@ fn read(bytes: &[u8]) -> Result<Vec<Alert>, Error> {
 }
 
 impl AlertSource {
-    fn new(url: &str, config: &Alertmanager, disk: &BlockingPool) -> Self {
-        let client = config.http_client_config.clone();
-        Self {
-            client: HttpClient::new(url.to_owned(), client, ANSWER_MAX_BYTES, disk.clone()),
-            name: shown(url),
-            asking: AskingAlerts::new(),
-            failing: None,
-            answers: 0,
-        }
-    }
-
     /// Says whether the last answer has the alert, whenever it began.
     fn has(&self, alert: &AlertInfo) -> bool {
         let mut asking = self.asking.keys();
@@ -247,6 +301,7 @@ impl AlertSource {
             }
         };
         context.metrics.polled(PollResult::Ok);
+        self.answers += 1;
         if self.failing.take().is_some() {
             tracing::info!(alertmanager = self.name, "it answers again");
         }

@@ -146,6 +146,20 @@ async fn one_silent_alertmanager_of_two_does_not_stop_the_other() {
 }
 
 #[tokio::test]
+async fn a_silent_alertmanager_holds_up_no_round_of_the_other() {
+    let (silent, fine) = (PodServer::plain().await, PodServer::plain().await);
+    silent.reply(Reply::silence());
+    fine.reply(reply(&json!([])));
+    let _rig = rig(&[&silent, &fine]).await;
+    until("the other is asked again and again", || async {
+        (fine.asked().len() > 40).then_some(())
+    })
+    .await;
+    let asked = silent.asked().len();
+    assert!(asked <= 2, "it hangs for 10 s each time: {asked}");
+}
+
+#[tokio::test]
 async fn an_alert_that_is_gone_before_its_pass_began_takes_it_back() {
     let alertmanager = PodServer::plain().await;
     let rig = rig(&[&alertmanager]).await;
@@ -192,4 +206,102 @@ async fn alerts_that_name_this_node_with_its_domain_are_reported_and_not_obeyed(
         "{asked}"
     );
     rig.nothing_was_touched();
+}
+
+const HOLD: &str = "GET /am/api/v2/alerts?filter=crisweep%3D%22hold%22";
+
+/// Starts with an alert that asks for a pass and another that holds it, both polled. Then there are no more answers.
+async fn held(alertmanager: &PodServer) -> Rig {
+    let labels = json!({ "alertname": "Storm", "crisweep": "hold" });
+    alertmanager.reply_to(HOLD, reply(&json!([alert(&labels, "active")])));
+    alertmanager.reply(reply(&json!([asks("node-1")])));
+    let rig = rig(&[alertmanager]).await;
+    until("a pass waits for the end of the storm", || async {
+        let waits = rig.passes().await.len() == 1 && is_held(&rig).await;
+        waits.then_some(())
+    })
+    .await;
+    alertmanager.set_away(true);
+    polled(&rig, "refused").await;
+    rig
+}
+
+/// Lets it answer that no alert fires.
+fn at_rest(alertmanager: &PodServer) {
+    alertmanager.reply_to(HOLD, reply(&json!([])));
+    alertmanager.reply(reply(&json!([])));
+    alertmanager.set_away(false);
+}
+
+async fn is_held(rig: &Rig) -> bool {
+    let status = rig.get("/api/v1/status").await.json();
+    status["brakes"]["holding"] == json!(["fleet-storm"])
+}
+
+async fn storm_ends(rig: &Rig) {
+    until("the storm is over", || async {
+        (!is_held(rig).await).then_some(())
+    })
+    .await;
+    let passes = rig.passes().await;
+    assert_eq!(passes[0]["outcome"], "aborted", "{passes:#?}");
+    assert!(passes[0]["errors"].to_string().contains("resolved"));
+    rig.nothing_was_touched();
+}
+
+async fn reload(rig: &mut Rig, alertmanagers: &[&PodServer], changes: Value) {
+    let urls: Vec<_> = alertmanagers
+        .iter()
+        .map(|it| format!("http://{}/am/", it.address))
+        .collect();
+    let mut all = json!({ "alertmanager": { "poll": urls, "interval": "40ms" } });
+    all.as_object_mut()
+        .unwrap()
+        .extend(changes.as_object().unwrap().clone());
+    rig.configure(&all);
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+}
+
+async fn asked_a_while(alertmanagers: &[&PodServer]) {
+    let before: Vec<usize> = alertmanagers.iter().map(|it| it.asked().len()).collect();
+    until("they are asked for a while", || async {
+        let mut all = alertmanagers.iter().zip(&before);
+        all.all(|(it, before)| it.asked().len() > before + 5)
+            .then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reload_forgets_no_alert() {
+    for changes in [
+        json!({}),
+        json!({ "thresholds": { "exited_containers": 999 } }),
+    ] {
+        let alertmanager = PodServer::plain().await;
+        let mut rig = held(&alertmanager).await;
+        reload(&mut rig, &[&alertmanager], changes).await;
+        asked_a_while(&[&alertmanager]).await;
+        assert!(is_held(&rig).await);
+        at_rest(&alertmanager);
+        storm_ends(&rig).await;
+    }
+}
+
+#[tokio::test]
+async fn the_alerts_of_one_that_is_no_longer_asked_count_until_all_others_answer() {
+    let (old, new, away) = (
+        PodServer::plain().await,
+        PodServer::plain().await,
+        PodServer::plain().await,
+    );
+    let mut rig = held(&old).await;
+    // For a while nothing is asked.
+    reload(&mut rig, &[], json!({})).await;
+    at_rest(&new);
+    reload(&mut rig, &[&new, &away], json!({})).await;
+    asked_a_while(&[&new, &away]).await;
+    assert!(is_held(&rig).await);
+    at_rest(&away);
+    storm_ends(&rig).await;
 }
