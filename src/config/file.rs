@@ -30,18 +30,20 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, ConfigValue)>, Error> {
         }
     };
     let text = read_text(path)?;
+    // A byte order mark, as some editors write it, would be a part of the first key.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     // A file with only comments, or only a document mark, is empty.
     let is_blank = |line: &str| line.is_empty() || line.starts_with('#') || line == "---";
     if text.lines().map(str::trim).all(is_blank) {
         return Ok(Vec::new());
     }
     if format == FileFormat::Yaml {
-        yaml_bounds::check(&text).map_err(|refused| Error::Syntax {
+        yaml_bounds::check(text).map_err(|refused| Error::Syntax {
             path: path.to_owned(),
             source: Box::new(refused),
         })?;
     }
-    let table = File::from_str(&text, format).collect().map_err(|error| {
+    let table = File::from_str(text, format).collect().map_err(|error| {
         // The parser's own error, without the wrapper's.
         let source = if let ConfigError::FileParse { cause, .. } = error {
             cause

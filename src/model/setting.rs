@@ -46,6 +46,10 @@ pub(crate) use settings;
 /// Says what a duration looks like.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
+    // A month, to the parser: whoever writes 10M would wait for ten of them.
+    if text.contains('M') {
+        return Err("a duration with m for minutes, or month for months".to_owned());
+    }
     let zero = matches!(text, "0").then_some(Duration::ZERO);
     match zero.or_else(|| humantime::parse_duration(text).ok()) {
         Some(duration) if duration <= DURATION_MAX => Ok(duration),
@@ -282,11 +286,16 @@ impl<K: TextKind> SettingForm for One<K> {
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<K::Value, D::Error> {
-        let read = match RawValue::deserialize(from)? {
-            RawValue::Text(text) => K::read(&text),
-            RawValue::Integer(_) | RawValue::Float(_) | RawValue::Other(_) => None,
+        let text = match RawValue::deserialize(from)? {
+            RawValue::Text(text) => text,
+            // What was written may have another form, such as 0x7b or 1e3.
+            RawValue::Integer(_) | RawValue::Float(_) => {
+                let what = format!("text in quotes: {}", K::MUST_BE);
+                return Err(D::Error::custom(what));
+            }
+            RawValue::Other(_) => return Err(D::Error::custom(K::MUST_BE)),
         };
-        read.ok_or_else(|| D::Error::custom(K::MUST_BE))
+        K::read(&text).ok_or_else(|| D::Error::custom(K::MUST_BE))
     }
 }
 

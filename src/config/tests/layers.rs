@@ -284,3 +284,20 @@ fn a_kubeconfig_file_stands_alone() {
         "{error}"
     );
 }
+
+#[test]
+fn a_byte_order_mark_before_a_file_is_no_part_of_it() {
+    for (name, text) in [
+        ("config.yaml", "mode: observe\n"),
+        ("config.toml", "mode = \"observe\"\n"),
+        ("config.yaml", "# only words\n"),
+    ] {
+        let load = |text: &str| {
+            let (_dir, path) = file(name, text);
+            Config::load(Some(&path), std::iter::empty(), &Overrides::default()).unwrap()
+        };
+        let marked = load(&format!("\u{feff}{text}"));
+        assert_eq!(marked, load(text));
+        assert_eq!(marked.is_blank.0, text.starts_with('#'));
+    }
+}
