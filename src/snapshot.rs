@@ -346,6 +346,7 @@ async fn look(
     )]
     let taken_at = Timestamp::now();
     let started = Instant::now();
+    inner.ages.lock().keep_pace(taken_at, started);
     let mut timings = Timings::default();
     // The log roots before the runtime: a directory made in between must not look orphaned.
     let (runtime, mut logs) = tokio::join!(

@@ -22,6 +22,8 @@ pub(super) struct AgeBook {
     journal: Journal,
     opened_at: Instant,
     saved_at: Option<Instant>,
+    /// Both clocks at the latest look.
+    clocks: Option<(Timestamp, Instant)>,
     /// Images came or went since the last save.
     news: bool,
     /// Any change since the last save.
@@ -36,6 +38,7 @@ impl AgeBook {
             journal,
             opened_at: Instant::now(),
             saved_at: None,
+            clocks: None,
             news: false,
             changed: false,
         }
@@ -50,6 +53,15 @@ impl AgeBook {
         self.ages.add_earlier(earlier);
         self.news = self.ages.len() != known;
         self.journal = journal;
+    }
+
+    /// Notes both clocks at the begin of a look. A step of the wall clock must make no image old.
+    pub(super) fn keep_pace(&mut self, now: Timestamp, started: Instant) {
+        if let Some((before, earlier)) = self.clocks.replace((now, started)) {
+            let passed = started.saturating_duration_since(earlier);
+            self.news |= self.ages.keep_pace(before, now, passed);
+            self.changed |= self.news;
+        }
     }
 
     /// Notes a look that found all images, with whether each is used.
@@ -155,6 +167,22 @@ mod tests {
         book.note(&uses(&[("a", false)]), at(320));
         assert!(is_saved(&book), "nothing changed");
         assert_eq!(book.all(at(330))["a"].last_used, Some(at(310)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_steps_back_and_forth_makes_no_image_older() {
+        let mut book = AgeBook::new(ImageAges::default(), Journal::none());
+        for second in [0, -3_600, 7_200] {
+            book.keep_pace(at(second), Instant::now());
+            book.note(&uses(&[("a", false)]), at(second));
+            let first_seen = book.all(at(second))["a"].first_seen;
+            assert!(
+                at(second).duration_since(first_seen).as_secs() <= 20,
+                "{second}"
+            );
+            tokio::time::advance(Duration::from_secs(10)).await;
+        }
+        assert!(!is_saved(&book), "younger on the disk too, soon");
     }
 
     #[tokio::test(start_paused = true)]

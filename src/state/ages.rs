@@ -3,8 +3,9 @@
 //! Never reads a clock. Unknown ages count as young, so that nothing is removed too early.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rusqlite::Connection;
 
 use crate::model::ImageAge;
@@ -15,6 +16,8 @@ pub const ENTRIES_MAX: usize = 4096;
 pub const KEY_MAX_BYTES: usize = 112;
 /// A time before 2020 comes from a clock that was not set.
 const CLOCK_SET_SECONDS: i64 = 1_577_836_800;
+/// The smallest step of the wall clock that counts: two clocks are never read at once.
+const STEP_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
 /// All images' times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +55,28 @@ impl ImageAges {
             age.last_used = Some(now);
         }
         self.entries.insert(key.to_owned(), age);
+    }
+
+    /// Makes every image younger by as much as the wall clock stepped forward between two looks, `passed` apart: only
+    /// time that passed makes an image older. The time for which the machine slept counts as such a step.
+    pub(crate) fn keep_pace(
+        &mut self,
+        before: Timestamp,
+        now: Timestamp,
+        passed: Duration,
+    ) -> bool {
+        let passed = SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
+        let step = now.duration_since(before).saturating_sub(passed);
+        // From a clock that was not set nothing was noted.
+        if step < STEP_LEAST || before.as_second() < CLOCK_SET_SECONDS {
+            return false;
+        }
+        let later = |time: Timestamp| time.checked_add(step).unwrap_or(now);
+        for age in self.entries.values_mut() {
+            age.first_seen = later(age.first_seen);
+            age.last_used = age.last_used.map(later);
+        }
+        !self.entries.is_empty()
     }
 
     /// Adds what an earlier run knew. An image that both know was first seen then.
@@ -159,7 +184,6 @@ fn time(millis: i64) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
     use proptest::prelude::*;
 
     use super::*;
@@ -242,6 +266,40 @@ mod tests {
         let mut forged = ImageAges::default();
         forged.put("c".to_owned(), 5, None);
         assert_eq!(forged.get("c", at(7)).unwrap().first_seen, at(7));
+    }
+
+    #[test]
+    fn a_clock_that_steps_forward_makes_nothing_older_than_the_time_that_passed() {
+        let minute = Duration::from_secs(60);
+        let mut ages = ImageAges::default();
+        ages.touch("a", true, at(0));
+        assert!(
+            !ages.keep_pace(at(0), at(64), minute),
+            "read a moment apart"
+        );
+        assert!(ages.keep_pace(at(64), at(9_124), minute));
+        let age = ages.get("a", at(9_124)).unwrap();
+        assert_eq!(
+            (age.first_seen, age.last_used),
+            (at(9_000), Some(at(9_000)))
+        );
+        // Back and forth again: younger, never older.
+        assert!(!ages.keep_pace(at(9_124), at(184), minute));
+        ages.touch("a", false, at(184));
+        assert!(ages.keep_pace(at(184), at(9_244), minute));
+        assert_eq!(ages.get("a", at(9_244)).unwrap().first_seen, at(9_184));
+        // The end of a clock that was not set is no step of times that were noted by a good one.
+        let unset = Timestamp::from_second(60).unwrap();
+        assert!(!ages.keep_pace(unset, at(9_300), minute));
+        assert_eq!(ages.get("a", at(9_300)).unwrap().first_seen, at(9_184));
+        assert!(ages.keep_pace(at(9_300), Timestamp::MAX, Duration::ZERO));
+        assert_eq!(
+            ages.get("a", Timestamp::MAX)
+                .unwrap()
+                .first_seen
+                .as_second(),
+            Timestamp::MAX.as_second() - 116
+        );
     }
 
     #[test]
