@@ -263,20 +263,21 @@ impl PassRun<'_> {
         }
     }
 
-    /// Reports defective rows, which keep the objects that they may concern.
+    /// Reports empty lists that are not believed, and defective rows, which keep the objects that they may concern.
     pub(super) fn report_row_problems(&mut self, look: &Look) {
-        let lists = [
-            (
-                Target::Containers,
-                look.containers.as_ref().map(|it| it.malformed),
-            ),
-            (
-                Target::Sandboxes,
-                look.sandboxes.as_ref().map(|it| it.malformed),
-            ),
-        ];
-        for (target, malformed) in lists {
-            if let Ok(count @ 1..) = malformed {
+        let (containers, sandboxes) = (look.containers.as_ref(), look.sandboxes.as_ref());
+        let facts = (
+            containers.map(|it| (it.rows.len(), it.malformed, it.coverage)),
+            sandboxes.map(|it| (it.rows.len(), it.malformed, it.coverage)),
+        );
+        let lists = [(Target::Containers, facts.0), (Target::Sandboxes, facts.1)];
+        for (target, facts) in lists {
+            if let Ok((0, 0, Coverage::Partial | Coverage::Living)) = facts {
+                let why = "the runtime lists none, although the node is not empty: it may have lost its records, or \
+                           not have loaded them; what depends on the list stays";
+                self.report_problem(target, why);
+            }
+            if let Ok((_, count @ 1.., _)) = facts {
                 let why = format!(
                     "{count} rows of the list have no id or contradict each other; only what is certain without \
                      them goes"

@@ -93,8 +93,14 @@ async fn an_empty_list_of_containers_makes_no_image_unused_and_no_sandbox_empty(
     let page = answers(&rig).await;
     page.is("cri_list_complete{list=\"containers\"}", 0.0);
     page.is("cri_list_complete{list=\"sandboxes\"}", 1.0);
-    rig.gc("").await;
+    let pass = rig.gc("").await;
     rig.nothing_was_touched();
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let why = pass["errors"][0].as_str().unwrap();
+    assert!(why.contains("the runtime lists none"), "{why}");
+    // Who asks for containers only hears it too: the sandboxes would say nothing.
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
     rig.sim.clear_faults();
     heals(&rig).await;
     assert_eq!(rig.subjects(Rpc::RemoveImage), ["registry.example/idle:1"]);
