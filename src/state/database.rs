@@ -254,6 +254,11 @@ impl Database {
         }
     }
 
+    /// Removes a database that was set aside if nothing was written to it since `then`, in milliseconds.
+    pub(super) fn remove_aside(&self, then: i64) -> Result<(), Error> {
+        files::remove_aside(&self.path, then.div_euclid(1000)).map_err(at(&self.path))
+    }
+
     /// For reading.
     pub(super) fn connection(&self) -> &Connection {
         &self.connection

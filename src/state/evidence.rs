@@ -241,6 +241,11 @@ fn drop_aged(database: &mut Database, max_age: Option<Duration>) -> Result<Evide
     let sql = database.connection();
     let now: i64 = sql.query_row(&format!("SELECT {NOW}"), [], |row| row.get(0))?;
     let now = Timestamp::from_millisecond(now).unwrap_or(Timestamp::UNIX_EPOCH);
+    if let Some(age) = max_age
+        && let Err(error) = database.remove_aside(before(now, age))
+    {
+        tracing::debug!(%error, "an old database that was set aside could not be removed");
+    }
     let oldest: Option<i64> =
         sql.query_row("SELECT min(kept_at) FROM evidence", [], |row| row.get(0))?;
     // A write makes room for itself, so nothing is written in vain.

@@ -60,6 +60,19 @@ pub(super) fn set_aside(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Removes what was set aside if nothing was written to it since `then`, in seconds of the wall clock.
+pub(super) fn remove_aside(path: &Path, then: i64) -> io::Result<()> {
+    let aside = beside(path, ".damaged");
+    let written = ["", "-wal"].into_iter().filter_map(|ending| {
+        let found = fs::symlink_metadata(beside(&aside, ending)).ok()?;
+        Some(found.mtime())
+    });
+    match written.max() {
+        Some(last) if last < then => remove(&aside),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Removes what was set aside, and what is in its place.
 pub(super) fn remove_both(path: &Path) -> io::Result<()> {
     remove(&beside(path, ".damaged"))?;
@@ -99,6 +112,27 @@ mod tests {
         assert_eq!(read("db.damaged").as_deref(), Some("3"));
         assert_eq!(read("db.damaged-wal").as_deref(), Some("log"));
         assert_eq!((read("db"), read("db-wal")), (None, None));
+    }
+
+    #[test]
+    fn a_file_that_was_set_aside_goes_once_its_last_write_is_too_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        for name in ["db", "db-wal"] {
+            fs::write(dir.path().join(name), "secret").unwrap();
+        }
+        set_aside(&path).unwrap();
+        fs::write(&path, "new").unwrap();
+        let written = fs::metadata(beside(&path, ".damaged-wal")).unwrap().mtime();
+        remove_aside(&path, written).unwrap();
+        assert!(beside(&path, ".damaged").exists());
+        remove_aside(&path, written + 1).unwrap();
+        let left = fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(
+            (left, fs::read_to_string(&path).unwrap()),
+            (1, "new".to_owned())
+        );
+        remove_aside(&path, i64::MAX).unwrap();
     }
 
     #[test]

@@ -142,6 +142,24 @@ async fn old_evidence_goes_and_one_container_has_one() {
 }
 
 #[tokio::test]
+async fn a_database_that_was_set_aside_goes_with_the_evidence_of_its_age() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path()).await;
+    let aside = dir.path().join("crisweep.db.damaged");
+    fs::write(&aside, "the end of a log").unwrap();
+    let day = Duration::from_secs(86_400);
+    journal.drop_old_evidence(Some(day)).await.unwrap();
+    assert!(aside.exists(), "young");
+    let written = std::time::UNIX_EPOCH + 10 * day;
+    let file = fs::File::options().write(true).open(&aside).unwrap();
+    file.set_modified(written).unwrap();
+    journal.drop_old_evidence(None).await.unwrap();
+    assert!(aside.exists(), "evidence has no age");
+    journal.drop_old_evidence(Some(day)).await.unwrap();
+    assert!(!aside.exists());
+}
+
+#[tokio::test]
 async fn it_never_outgrows_its_bound_and_leaves_the_journal_its_room() {
     let dir = tempfile::tempdir().unwrap();
     let journal = open(dir.path()).await;
