@@ -383,7 +383,7 @@ impl PassRun<'_> {
     }
 
     /// Keeps in the queue what both looks remove. An object that is gone counts as gone. An object that must
-    /// stay now counts as skipped, unless it was to go for a cap or for space and that goal is met.
+    /// stay now, or that has changed, counts as skipped, unless it was to go for a cap or for space and that goal is met.
     pub(super) fn still_due(
         &mut self,
         look: &Look,
@@ -400,6 +400,8 @@ impl PassRun<'_> {
         let kept = fresh.kept.iter();
         let stays: BTreeMap<&str, KeepReason> =
             kept.map(|k| (k.subject.id.as_str(), k.reason)).collect();
+        let wanted = fresh.removals.iter();
+        let wanted: BTreeSet<&str> = wanted.map(|it| it.subject.id.as_str()).collect();
         let before: Vec<(Text, RemoveReason)> = due
             .iter()
             .map(|removal| (removal.subject.id.clone(), removal.reason))
@@ -412,6 +414,11 @@ impl PassRun<'_> {
             let report = pass.targets.entry(target).or_default();
             for (id, reason) in before.iter().filter(|(id, _)| !still.contains(id.as_str())) {
                 match (reason, stays.get(id.as_str())) {
+                    // It has changed since the plan, and is tried by the next pass.
+                    (_, None) if wanted.contains(id.as_str()) => {
+                        report.skipped += 1;
+                        self.tally.stayed.insert(id.to_string());
+                    }
                     (_, None) if sees_all => report.already_gone += 1,
                     // It may still exist: a later round plans it again.
                     (_, None) if may_come_again => {

@@ -194,6 +194,35 @@ async fn a_created_container_that_starts_after_the_plan_is_skipped() {
 }
 
 #[tokio::test]
+async fn a_container_that_ran_between_two_batches_is_skipped_and_not_called_gone() {
+    let pod = PodSpec::new("slow")
+        .exited("app", 0, hours(4))
+        .created("app", 1, hours(3))
+        .running("app", 2);
+    let changes = json!({
+        // With a rest the next look comes after the batch, not beside it.
+        "gc": { "batch_size": 1, "batch_pause": "1ms" },
+        "policy": { "containers": { "min_age": "0s", "max_per_container": 0 } },
+    });
+    let rig = Rig::start(nodes::healthy().pod(pod), changes).await;
+    let id = rig.sim.container_id("default/slow/app#1").unwrap();
+    let pass = change_before_the_removal(&rig, Rpc::ContainerStatus, async || {
+        assert!(rig.sim.change(|node| node.start_container(&id)));
+        assert!(rig.sim.change(|node| node.exit_container(&id, 1)));
+    })
+    .await;
+    let report = &pass["targets"]["containers"];
+    assert_eq!(report["removed"], 1, "{pass:#}");
+    assert_eq!(
+        (&report["skipped"], &report["already_gone"]),
+        (&json!(1), &json!(0)),
+        "{pass:#}"
+    );
+    assert_eq!(pass["outcome"], "partial");
+    assert!(rig.sim.container(&id).is_some());
+}
+
+#[tokio::test]
 async fn a_sandbox_that_gets_a_container_after_the_plan_is_skipped() {
     let rig = Rig::start(nodes::leaks(1), json!({})).await;
     let sandbox = rig.sim.sandbox_id("default/leak-0#0").unwrap();
