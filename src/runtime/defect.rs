@@ -40,6 +40,9 @@ pub enum Defect {
     /// A message cannot be decoded.
     #[error(transparent)]
     Unreadable(#[from] ReadError),
+    /// This call was broken off, on a connection that lives: the status is too long, or the call's time is over.
+    #[error("it was broken off: {0}")]
+    BrokenOff(String),
     /// It is about another object than the one with this id.
     #[error("it is not about {0}")]
     NotAbout(String),

@@ -165,6 +165,10 @@ impl Error {
         if is_expired(&status) {
             return Self::Timeout { method, after };
         }
+        if let Some(reset) = cause::<h2::Error>(&status).filter(|it| is_broken_off(it)) {
+            let defect = Defect::BrokenOff(reset.to_string());
+            return Self::Malformed { method, defect };
+        }
         if status.source().is_some() {
             return Self::Unreachable {
                 method,
@@ -194,6 +198,14 @@ impl Error {
     /// Says whether the runtime is away or not ready yet, so that waiting helps.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::NotReady { .. })
+    }
+
+    /// Says whether this call alone was broken off.
+    pub(super) fn is_broken_off(&self) -> bool {
+        let Self::Malformed { defect, .. } = self else {
+            return false;
+        };
+        matches!(defect, Defect::BrokenOff(_))
     }
 
     /// Says whether time ran out, here or in the runtime.
@@ -279,6 +291,11 @@ impl Error {
 fn is_expired(status: &tonic::Status) -> bool {
     let says_so = || status.code() == Code::Cancelled && status.message() == "Timeout expired";
     cause::<TimeoutExpired>(status).is_some() || (status.source().is_none() && says_so())
+}
+
+/// Says whether an error ended one call, and not its connection. A refused call was not begun: the runtime goes away.
+fn is_broken_off(error: &h2::Error) -> bool {
+    error.is_reset() && error.reason() != Some(h2::Reason::REFUSED_STREAM)
 }
 
 fn is_not_ready(method: &str, status: &tonic::Status) -> bool {

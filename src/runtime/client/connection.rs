@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -26,6 +26,13 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// How much is read from the socket at once. The HTTP/2 client alone reads 8 KiB at a time, a list of 2.8 MB in some
 /// 220 reads.
 const READ_BYTES: usize = 64 << 10;
+
+/// The longest status that the runtime may send, with its text as HTTP/2 writes it. With the default of 16 KiB a
+/// longer one, such as all that a network plugin wrote, ends the call without a word.
+const STATUS_BYTES_MAX: u32 = 1 << 20;
+
+/// How much earlier than our deadline the runtime's may pass: gRPC sends a long one in whole milliseconds.
+const DEADLINE_ROUNDING: Duration = Duration::from_millis(1);
 
 /// The longest deadline that is sent; gRPC cannot encode arbitrary ones.
 const DEADLINE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -88,13 +95,24 @@ impl RuntimeConnection {
         deadline: Duration,
         answer: impl Future<Output = Result<Response<T>, tonic::Status>>,
     ) -> Result<T, Error> {
+        let began = Instant::now();
+        let timeout = Error::Timeout {
+            method,
+            after: deadline,
+        };
         match tokio::time::timeout(deadline, answer).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(Error::from_status(method, &self.endpoint, deadline, status)),
-            Err(_elapsed) => Err(Error::Timeout {
-                method,
-                after: deadline,
-            }),
+            Ok(Err(status)) => {
+                let error = Error::from_status(method, &self.endpoint, deadline, status);
+                // The runtime watches the deadline too, and may be first to end the call.
+                let is_over = began.elapsed() + DEADLINE_ROUNDING >= deadline;
+                Err(if is_over && error.is_broken_off() {
+                    timeout
+                } else {
+                    error
+                })
+            }
+            Err(_elapsed) => Err(timeout),
         }
     }
 
@@ -115,6 +133,7 @@ impl RuntimeConnection {
         Endpoint::from_static("http://localhost")
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .http2_max_header_list_size(STATUS_BYTES_MAX)
             .connect_with_connector_lazy(connector)
     }
 }

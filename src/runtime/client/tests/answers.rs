@@ -1,5 +1,6 @@
 //! Invalid answers, and servers that use the error texts of our own libraries.
 
+use h2::Reason;
 use http_body_util::BodyExt;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::codegen::http::HeaderMap;
@@ -178,4 +179,68 @@ async fn a_deadline_that_the_library_sees_pass_first_is_a_timeout() {
     let status = call.await.unwrap_err();
     let error = Error::from_status("Version", &path.as_path().into(), after, status);
     assert_eq!(error.to_string(), "Version: no answer within 50ms");
+}
+
+/// Breaks each call off with this reason, on one connection. Returns the directory of the socket, and a client.
+fn client_of_breaker(reason: Reason) -> (TempDir, Client) {
+    let (dir, settings) = place(PATIENCE);
+    let listener = tokio::net::UnixListener::bind(&settings.endpoint).unwrap();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut calls = h2::server::handshake(stream).await.unwrap();
+        while let Some(Ok((_, mut answer))) = calls.accept().await {
+            answer.send_reset(reason);
+        }
+    });
+    (dir, Client::new(settings))
+}
+
+/// A server of gRPC in Go breaks a call off where its status is longer than the client takes.
+#[tokio::test]
+async fn a_call_that_the_runtime_breaks_off_is_no_lost_runtime() {
+    let (_dir, client) = client_of_breaker(Reason::INTERNAL_ERROR);
+    for _ in 0..2 {
+        let error = client.remove_container(&container_id("c0")).await;
+        let error = error.unwrap_err();
+        assert_eq!(
+            (error.label(), error.is_lost(), error.class()),
+            ("malformed", false, FailureClass::Other),
+            "{error}"
+        );
+        let said = "RemoveContainer: answer not understood: it was broken off: ";
+        assert!(error.to_string().starts_with(said), "{error}");
+    }
+    assert_eq!(client.runtime().connection(), 1, "the connection lives");
+    let (_dir, client) = client_of_breaker(Reason::REFUSED_STREAM);
+    let error = client.version().await.unwrap_err();
+    assert!(error.is_lost(), "it was not begun: {error}");
+}
+
+/// A server of gRPC in Go breaks a call off when the deadline that came with it passes, often before our timer ends.
+#[tokio::test]
+async fn a_call_that_the_runtime_breaks_off_at_the_deadline_is_a_timeout() {
+    let (_dir, client) = client_of_breaker(Reason::CANCEL);
+    let mut rpc = client.runtime_rpc();
+    let after = Duration::from_millis(300);
+    let call = async move {
+        let answer = rpc.version(cri::VersionRequest::default()).await;
+        // Not the asynchronous sleep: the call must end first, and late.
+        std::thread::sleep(after);
+        answer
+    };
+    let error = client.runtime().call("Version", after, call).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.to_string(), "Version: no answer within 300ms");
+    assert!(client.version().await.unwrap_err().label() == "malformed");
+}
+
+#[tokio::test]
+async fn an_error_with_a_long_text_is_the_runtimes_own_and_is_cut() {
+    let rig = Rig::new(Options::default());
+    let text = "failed to destroy network: \"\n".to_owned() + &"x".repeat(100_000);
+    rig.fail(&[Rpc::RemovePodSandbox], &RpcStatus::unknown(text));
+    let sandbox = rig.sandbox("default/old-0#0");
+    let error = rig.client.remove_pod_sandbox(&sandbox).await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::NetworkTeardown, "{error}");
+    assert!(error.to_string().len() < 2_000);
 }
