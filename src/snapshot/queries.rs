@@ -1,6 +1,7 @@
 //! Asks the runtime about many objects, a few at a time. An object that does not answer never delays the
 //! others: a slow call no longer counts against the limit and outlives the look that began it, and an object
-//! whose call failed is skipped with exponential back-off.
+//! whose call failed is skipped with exponential back-off. One whose call ends the runtime is found out: each that was
+//! asked when it went away is asked last and alone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -70,7 +71,10 @@ struct CallInFlight {
 
 #[derive(Clone, Copy, Debug)]
 struct FailedCall {
+    /// Failures of its own in a row.
     times: u32,
+    /// The runtime went away during its last call.
+    is_suspect: bool,
     last_try: Instant,
     next_try: Instant,
 }
@@ -130,8 +134,10 @@ where
         let mut progress = Instant::now();
         let mut retries_until = None;
         loop {
-            while self.may_start() {
-                let Some(id) = queue.next() else { break };
+            while let Some(id) = queue.as_slice().first().cloned()
+                && self.may_start(&id)
+            {
+                queue.next();
                 self.start(&id, call(id.clone()));
                 progress = Instant::now();
             }
@@ -141,8 +147,8 @@ where
                 .filter(|call| call.look == self.look);
             let is_over = queue.len() == 0 && of_now.clone().next().is_none();
             let next = queue.as_slice().first();
-            let only_retries = next.is_none_or(|id| self.failed.contains_key(id))
-                && of_now.all(|call| !call.first_try);
+            let only_retries =
+                next.is_none_or(|id| self.has_failed(id)) && of_now.all(|call| !call.first_try);
             let mut stop = limits.until.min(progress + STALL);
             if only_retries {
                 let end = Instant::now() + RETRIES;
@@ -186,13 +192,16 @@ where
                 answered(id, answer, asked);
                 CallResult::Answer
             }
-            // The runtime is gone, or was gone for an earlier look: not the object's fault.
+            // The runtime is gone, or was gone for an earlier look.
             Err(error) if error.is_lost() => match asked {
-                AnswerAge::Now => CallResult::Lost,
+                AnswerAge::Now => {
+                    self.lost(id);
+                    CallResult::Lost
+                }
                 AnswerAge::Earlier => CallResult::Failure,
             },
             Err(_failed) => {
-                self.failed(id);
+                self.failed(id).is_suspect = false;
                 CallResult::Failure
             }
         }
@@ -211,9 +220,37 @@ where
         queue
     }
 
-    fn may_start(&self) -> bool {
+    fn may_start(&self, next: &Id) -> bool {
         let fast = self.fast().count();
-        fast < IN_FLIGHT && self.in_flight.len() - fast < SLOW_MAX
+        let mut with_it = self.in_flight.keys().chain([next]);
+        let limit = if with_it.any(|id| self.is_suspect(id)) {
+            1
+        } else {
+            IN_FLIGHT
+        };
+        fast < limit && self.in_flight.len() - fast < SLOW_MAX
+    }
+
+    fn has_failed(&self, id: &Id) -> bool {
+        self.failed.get(id).is_some_and(|failed| failed.times > 0)
+    }
+
+    fn is_suspect(&self, id: &Id) -> bool {
+        self.failed.get(id).is_some_and(|failed| failed.is_suspect)
+    }
+
+    /// Notes that the runtime went away: by chance, or because of any of this look's calls. Twice is no chance.
+    fn lost(&mut self, id: Id) {
+        let calls = self.in_flight.iter();
+        let of_now = calls.filter(|(_, call)| call.look == self.look);
+        let asked: Vec<Id> = of_now.map(|(id, _)| id.clone()).chain([id]).collect();
+        for id in asked {
+            if self.is_suspect(&id) {
+                self.failed(id);
+            } else {
+                self.failure(id).is_suspect = true;
+            }
+        }
     }
 
     fn fast(&self) -> impl Iterator<Item = &CallInFlight> {
@@ -246,24 +283,31 @@ where
         let call_in_flight = CallInFlight {
             since: Instant::now(),
             look: self.look,
-            first_try: !self.failed.contains_key(id),
+            first_try: !self.has_failed(id),
         };
         self.in_flight.insert(id.clone(), call_in_flight);
         let id = id.clone();
         self.calls.spawn(async move { (id, call.await) });
     }
 
-    fn failed(&mut self, id: Id) {
-        let now = Instant::now();
-        let failed = self.failed.entry(id).or_insert(FailedCall {
-            times: 0,
-            last_try: now,
-            next_try: now,
-        });
+    fn failed(&mut self, id: Id) -> &mut FailedCall {
+        let failed = self.failure(id);
         let doubled = BACK_OFF.saturating_mul(1 << failed.times.min(16));
         failed.times += 1;
-        failed.last_try = now;
-        failed.next_try = now + doubled.min(BACK_OFF_MAX);
+        failed.last_try = Instant::now();
+        failed.next_try = failed.last_try + doubled.min(BACK_OFF_MAX);
+        failed
+    }
+
+    /// Returns what is known of an object's failures; it may be asked again at once.
+    fn failure(&mut self, id: Id) -> &mut FailedCall {
+        let now = Instant::now();
+        self.failed.entry(id).or_insert(FailedCall {
+            times: 0,
+            is_suspect: false,
+            last_try: now,
+            next_try: now,
+        })
     }
 }
 
@@ -271,6 +315,8 @@ where
 mod tests {
     use std::cell::RefCell;
     use std::collections::BTreeSet;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
 
@@ -435,5 +481,53 @@ mod tests {
             })
             .await;
         assert_eq!(answers[2..], [(4, AnswerAge::Earlier), (6, AnswerAge::Now)]);
+    }
+
+    /// Asks about objects of which 1 ends the runtime, with all calls in flight.
+    async fn look_beside_a_crash(
+        asker: &mut Queries<u32, u32>,
+        ids: &[u32],
+        crashes: &Arc<AtomicU32>,
+    ) -> BTreeSet<u32> {
+        let mut answers = BTreeSet::new();
+        let call = |id| {
+            let crashes = Arc::clone(crashes);
+            async move {
+                let before = crashes.load(Ordering::Relaxed);
+                if id == 1 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    crashes.fetch_add(1, Ordering::Relaxed);
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                if crashes.load(Ordering::Relaxed) == before {
+                    return Ok(id);
+                }
+                Err(runtime::Error::Unreachable {
+                    method: "ContainerStatus",
+                    endpoint: std::path::Path::new("/cri.sock").into(),
+                    why: "connection reset".to_owned(),
+                })
+            }
+        };
+        let note = |id, _, _| {
+            answers.insert(id);
+        };
+        asker.each(ids.to_vec(), limits(), call, note).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        answers
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_during_whose_call_the_runtime_ends_holds_back_no_other_and_is_asked_seldom() {
+        let asker = &mut Queries::default();
+        let crashes = Arc::default();
+        let mut ids: Vec<u32> = (1..100).collect();
+        for look in 0..60 {
+            let answers = look_beside_a_crash(asker, &ids, &crashes).await;
+            ids.retain(|id| !answers.contains(id));
+            assert!(look < 3 || ids == [1], "{look}: {ids:?}");
+        }
+        let crashes = crashes.load(Ordering::Relaxed);
+        assert!((2..=12).contains(&crashes), "{crashes}");
     }
 }
