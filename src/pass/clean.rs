@@ -248,14 +248,19 @@ impl PassRun<'_> {
         look: &mut Arc<Look>,
         queue: &mut Queue,
     ) -> Result<(), EarlyEnd> {
-        let has_open = !self.tally.open.is_empty();
+        let went_away = std::mem::take(&mut self.tally.went_away);
+        let has_open = went_away || !self.tally.open.is_empty();
         let open = self.take_open(target);
         // Images get no look after a rest, because the measurement takes one.
         let has_looked = target == Target::Images && has_open;
         if has_open {
             // Not started because of a cancel, or lost with the runtime.
             self.bounds()?;
-            queue.give_back(open);
+            let was_lost =
+                |it: &Removal| self.tally.lost.contains(&(target, it.subject.id.clone()));
+            let (lost, unstarted) = open.into_iter().partition(was_lost);
+            queue.give_back(unstarted);
+            queue.give_back_lost(lost);
             *look = self.runtime_back().await?;
             self.space.forget_batch();
             self.still_due(look, target, queue)?;
@@ -368,7 +373,7 @@ impl PassRun<'_> {
     /// Returns when the next batch begins: as soon as there is room, except around a rest, at the end of the queue, and
     /// for images, whose freed space is measured.
     fn next_batch_begins(&self, target: Target, queue: &Queue) -> ReturnWhen {
-        let last = queue.is_empty() || !self.config.gc.batch_pause.is_zero();
+        let last = queue.is_empty() || queue.is_alone() || !self.config.gc.batch_pause.is_zero();
         match target {
             Target::Images => ReturnWhen::NoImage,
             Target::Containers | Target::Sandboxes | Target::Logs if last => ReturnWhen::OnlySlow,

@@ -9,7 +9,9 @@ use tokio::time::Instant;
 
 use super::PassRun;
 use super::stops::StopCause;
-use crate::model::{Container, Coverage, ListCoverage, Outcome, Pass, Pods, Target, TargetReport};
+use crate::model::{
+    Container, Coverage, ListCoverage, Outcome, Pass, Pods, Target, TargetReport, Text,
+};
 use crate::pass::record::PassRecord;
 use crate::snapshot::Look;
 
@@ -111,8 +113,19 @@ pub(super) fn outcome(targets: &BTreeMap<Target, TargetReport>, dry_run: bool) -
 /// reported as failed.
 const TIMEOUT_TOLD_WITHIN: Duration = Duration::from_secs(1);
 
-/// Given-up removals that report and log name.
+/// Given-up or open removals that report and log name.
 const NAMED_MAX: usize = 10;
+
+fn named(removals: &[(Target, Text)]) -> String {
+    let named = removals.iter().take(NAMED_MAX);
+    let named: Vec<String> = named.map(|(target, id)| format!("{target} {id}")).collect();
+    let more = if removals.len() > NAMED_MAX {
+        ", ..."
+    } else {
+        ""
+    };
+    named.join(", ") + more
+}
 
 impl PassRun<'_> {
     /// Waits for removals in flight, takes a last look, and returns how the pass ended.
@@ -121,6 +134,9 @@ impl PassRun<'_> {
         if let Some(look) = self.runner.observer.latest() {
             self.logs_follow(&look).await;
             given_up |= self.drain().await;
+        }
+        if end.is_none() {
+            self.report_open();
         }
         // Also for a log: the report of a pass that was not asked for logs does not count it.
         self.incomplete |= given_up;
@@ -172,19 +188,31 @@ impl PassRun<'_> {
         if left.is_empty() {
             return false;
         }
-        let named = left.iter().take(NAMED_MAX);
-        let named: Vec<String> = named.map(|(target, id)| format!("{target} {id}")).collect();
-        let more = if left.len() > NAMED_MAX { ", ..." } else { "" };
-        let (count, named) = (left.len(), named.join(", "));
+        let (count, named) = (left.len(), named(&left));
         tracing::warn!(
             pass.id = %record.id(),
             count,
-            "removals were still under way when the pass ended: {named}{more}"
+            "removals were still under way when the pass ended: {named}"
         );
         record.error(format!(
-            "{count} removals were still under way when the pass ended: {named}{more}"
+            "{count} removals were still under way when the pass ended: {named}"
         ));
         true
+    }
+
+    /// Reports the last removals, if the runtime went away during them: nothing was tried after them.
+    fn report_open(&self) {
+        let open = self.tally.open.iter();
+        let open: Vec<_> = open
+            .map(|it| (it.subject.target, it.subject.id.clone()))
+            .collect();
+        if open.is_empty() {
+            return;
+        }
+        let (count, named) = (open.len(), named(&open));
+        self.record.error(format!(
+            "{count} removals were open when the runtime went away: {named}"
+        ));
     }
 
     /// Looks at what the pass left, unless the pass must end first.

@@ -3,8 +3,11 @@
 //! Removals that never failed come first, oldest creation first. Then come sandboxes that failed before, class
 //! by class: one sandbox of each class is tried first, as a probe, and the others follow only if it succeeds.
 //! So a common cause (for example a CNI plugin that is down) costs one removal per back-off, not hundreds.
+//!
+//! Those during whose removal the runtime went away come after the ones that never failed, each alone: one of them may
+//! be the cause.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::gc::Removal;
 use crate::model::{FailureClass, RemovalOutcome};
@@ -42,6 +45,11 @@ pub(super) struct HeldBack {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     fresh: VecDeque<Removal>,
+    alone: VecDeque<Removal>,
+    /// The ids of those that are, or were, tried alone.
+    lost: BTreeSet<String>,
+    /// The latest batch is such a one.
+    is_alone: bool,
     groups: BTreeMap<FailureClass, FailureGroup>,
     known: BTreeMap<String, KnownFailure>,
 }
@@ -77,13 +85,15 @@ impl Queue {
 
     /// Says whether the queue is empty.
     pub(super) fn is_empty(&self) -> bool {
-        self.fresh.is_empty() && self.groups.values().all(|group| group.waiting.is_empty())
+        let first = self.fresh.is_empty() && self.alone.is_empty();
+        first && self.groups.values().all(|group| group.waiting.is_empty())
     }
 
     /// Takes out all waiting removals, to compare them with a new look.
     pub(super) fn take(&mut self) -> Vec<Removal> {
         // Moved, not copied: on a large node each copy is megabytes.
         let mut all: Vec<Removal> = std::mem::take(&mut self.fresh).into();
+        all.extend(self.alone.drain(..));
         let groups = self.groups.values_mut();
         all.extend(groups.flat_map(|group| group.waiting.drain(..)));
         all
@@ -91,6 +101,8 @@ impl Queue {
 
     /// Appends removals.
     pub(super) fn put(&mut self, mut removals: Vec<Removal>) {
+        let was_lost = |removal: &mut Removal| self.lost.contains(removal.subject.id.as_str());
+        self.alone.extend(removals.extract_if(.., was_lost));
         let known = &self.known;
         let has_failed = |removal: &mut Removal| known.contains_key(removal.subject.id.as_str());
         for removal in removals.extract_if(.., has_failed) {
@@ -122,11 +134,36 @@ impl Queue {
         }
     }
 
+    /// Puts back removals during which the runtime went away.
+    pub(super) fn give_back_lost(&mut self, removals: Vec<Removal>) {
+        for removal in removals {
+            let id = removal.subject.id.to_string();
+            if let Some(known) = self.known.get(&id)
+                && let Some(group) = self.groups.get_mut(&known.class)
+                && group.probe == ClassProbe::Tried(id.clone())
+            {
+                group.probe = ClassProbe::Wanted;
+            }
+            self.lost.insert(id);
+            self.alone.push_back(removal);
+        }
+    }
+
+    /// Says whether the latest batch, or the next one, is to run alone.
+    pub(super) fn is_alone(&self) -> bool {
+        self.is_alone || (self.fresh.is_empty() && !self.alone.is_empty())
+    }
+
     /// Returns what to try next, at most `size`.
     pub(super) fn next(&mut self, size: usize) -> NextStep {
+        self.is_alone = false;
         if !self.fresh.is_empty() {
             let size = size.min(self.fresh.len());
             return NextStep::Batch(self.fresh.drain(..size).collect());
+        }
+        if let Some(removal) = self.alone.pop_front() {
+            self.is_alone = true;
+            return NextStep::Batch(vec![removal]);
         }
         let probes: Vec<Removal> = self.probes(size);
         if !probes.is_empty() {

@@ -31,6 +31,10 @@ pub(super) struct Tally<'a> {
     pub(super) ended: Vec<(String, RemovalOutcome)>,
     /// Removals that a cancel, the deadline or a lost runtime left open, until the queue takes them back.
     pub(super) open: Vec<Removal>,
+    /// Objects during whose removal the runtime went away.
+    pub(super) lost: BTreeSet<(Target, Text)>,
+    /// The runtime went away since this was last read.
+    pub(super) went_away: bool,
     /// A log stays because its removal failed; a report that was not asked for logs does not count it.
     pub(super) has_failed_log: bool,
     /// Removals that ended since the latest look.
@@ -52,6 +56,8 @@ impl<'a> Tally<'a> {
             share: FailureShare::default(),
             ended: Vec::new(),
             open: Vec::new(),
+            lost: BTreeSet::new(),
+            went_away: false,
             has_failed_log: false,
             ended_since_look: 0,
             stayed: BTreeSet::new(),
@@ -64,6 +70,7 @@ impl<'a> Tally<'a> {
     pub(super) fn note(&mut self, mut done: FinishedRemoval) {
         let (runner, record) = (self.runner, self.record);
         let (target, id) = (done.removal.subject.target, done.removal.subject.id.clone());
+        self.note_loss(&mut done);
         log(record, &done);
         let sandbox = match target {
             Target::Sandboxes => PodSandboxId::new(id.as_str()),
@@ -116,6 +123,20 @@ impl<'a> Tally<'a> {
         }
         let (journal, pass_id) = (&runner.journal, record.id());
         journal.tried(pass_id, &done.removal, done.outcome, done.latency);
+    }
+
+    /// Notes that the runtime went away during a removal. The second time the object stays: it is tried alone then, so
+    /// it may be the cause, and must not hold back the others.
+    fn note_loss(&mut self, done: &mut FinishedRemoval) {
+        let RemovalOutcome::Lost { why } = &done.outcome else {
+            return;
+        };
+        self.went_away = true;
+        let subject = &done.removal.subject;
+        if !self.lost.insert((subject.target, subject.id.clone())) {
+            let why = format!("the runtime went away twice during its removal: {why}");
+            done.outcome = RemovalOutcome::failed(FailureClass::Other, why);
+        }
     }
 
     /// Counts an outcome in the report, for the circuit breaker and for the look after the pass.

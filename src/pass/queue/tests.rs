@@ -124,6 +124,29 @@ fn a_removal_given_back_is_tried_before_the_others() {
 }
 
 #[test]
+fn removals_during_which_the_runtime_went_away_come_after_the_others_and_alone() {
+    let mut queue = queue("a b w x y z", &[("a", NETWORK, 1), ("b", NETWORK, 1)]);
+    assert_eq!(batch(&mut queue, 2), "w x");
+    assert!(!queue.is_alone());
+    queue.give_back_lost(vec![removal("w"), removal("x")]);
+    // A look comes between.
+    let all = queue.take();
+    assert!(queue.is_empty());
+    queue.put(all);
+    assert_eq!(batch(&mut queue, 50), "y z");
+    assert!(queue.is_alone(), "the next one must not run beside it");
+    assert_eq!(batch(&mut queue, 50), "w");
+    assert_eq!(batch(&mut queue, 50), "x");
+    assert!(queue.is_alone());
+    assert_eq!(batch(&mut queue, 50), "a");
+    assert!(!queue.is_alone());
+    queue.give_back_lost(vec![removal("a")]);
+    assert_eq!(batch(&mut queue, 50), "a");
+    assert_eq!(queue.ended("a", &FAILED), None, "it stands for no class");
+    assert_eq!(batch(&mut queue, 50), "b");
+}
+
+#[test]
 fn a_class_stops_when_its_removals_fail_again() {
     let names: Vec<String> = (0..20).map(|n| format!("s{n:02}")).collect();
     let known: Vec<_> = names.iter().map(|n| (n.as_str(), NETWORK, 1)).collect();

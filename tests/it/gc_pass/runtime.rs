@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crisweep_sim::{Disk, Fault, Rpc};
 use serde_json::json;
+use tonic::Code;
 
 use crate::support::service::run;
 use crate::support::wait::until_true;
@@ -163,4 +164,49 @@ async fn a_broken_stream_is_no_list() {
     rig.nothing_was_touched();
     rig.sim.mend_streams();
     assert_eq!(rig.gc("").await["outcome"], "completed");
+}
+
+/// It can only be simulated by an error that counts as a lost runtime.
+fn runtime_ends() -> Fault {
+    Fault::fail(Code::Unavailable, "server is not initialized yet")
+}
+
+#[tokio::test]
+async fn an_object_during_whose_removal_the_runtime_ends_holds_back_no_other() {
+    let rig = Rig::start(nodes::litter(20), json!({})).await;
+    let dead = rig.exited_containers();
+    let oldest = |pod| rig.sim.container_id(&format!("default/{pod}/app#0"));
+    let (bad, worse) = (oldest("old-0").unwrap(), oldest("old-1").unwrap());
+    rig.sim.set_removal_fault(&bad, runtime_ends());
+    rig.sim.set_removal_fault(&worse, runtime_ends());
+    for _ in 0..2 {
+        let pass = rig.gc("").await;
+        assert_eq!(pass["outcome"], "partial", "{pass:#}");
+        assert_eq!(rig.exited_containers(), 2, "of {dead}: {pass:#}");
+        let containers = &pass["targets"]["containers"];
+        assert_eq!(containers["failed"], 2, "{pass:#}");
+        let errors = pass["errors"].to_string();
+        let why = "the runtime went away twice during its removal";
+        for id in [&bad, &worse] {
+            assert!(errors.contains(id.as_str()), "{errors}");
+        }
+        assert!(errors.contains(why), "{errors}");
+    }
+    rig.sim.clear_faults();
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    assert_eq!(rig.exited_containers(), 0);
+}
+
+#[tokio::test]
+async fn a_last_removal_that_a_lost_runtime_left_open_is_in_the_report() {
+    let rig = Rig::start(nodes::litter(3), json!({})).await;
+    let bad = rig.sim.container_id("default/old-0/app#0").unwrap();
+    let fault = runtime_ends().after(Duration::from_secs(3));
+    rig.sim.set_removal_fault(&bad, fault);
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let errors = pass["errors"].to_string();
+    let why = format!("1 removals were open when the runtime went away: containers {bad}");
+    assert!(errors.contains(&why), "{errors}");
+    assert_eq!(rig.exited_containers(), 1);
 }
