@@ -52,22 +52,14 @@ pub(super) fn finding(facts: &DoctorFacts, owners: &Owners<'_>) -> Option<Findin
     };
     for row in &facts.sandboxes {
         if let Some(pod) = &row.pod {
-            count(
-                pod,
-                row.created_at,
-                |group| group.sandboxes += 1,
-                sandbox_bytes,
-            );
+            let add = |group: &mut FinishedPods| group.sandboxes += 1;
+            count(pod, row.created_at, add, sandbox_bytes);
         }
     }
     for row in &facts.containers {
         if let Some(pod) = &row.pod {
-            count(
-                pod,
-                row.created_at,
-                |group| group.containers += 1,
-                container_bytes,
-            );
+            let add = |group: &mut FinishedPods| group.containers += 1;
+            count(pod, row.created_at, add, container_bytes);
         }
     }
     build(facts, finished.len() as u64, groups)
@@ -95,14 +87,10 @@ fn build(
             })
         })
         .collect();
-    Some(Finding {
-        id: "finished-pods",
-        severity: if pods >= PODS_MUCH {
-            Severity::Advice
-        } else {
-            Severity::Info
-        },
-        summary: format!(
+    let finding = Finding::new(
+        "finished-pods",
+        Severity::of_much(pods >= PODS_MUCH),
+        format!(
             "The cluster still keeps {}, which cost this node {}, {} and {} of the lists; {} of them {} of {}.",
             many(pods, "finished pod"),
             many(sum(|group| group.containers), "container"),
@@ -112,8 +100,8 @@ fn build(
             if first.pods.len() == 1 { "is" } else { "are" },
             owner.words(namespace),
         ),
-        change: change(facts, namespace, owner, &look),
-        details: json!({
+        change(facts, namespace, owner, &look),
+        json!({
             "pods": pods, "list_bytes": bytes, "owners": rows,
             "other_owners": groups.len().saturating_sub(ROWS_MAX),
             "without_records_here": finished.saturating_sub(pods),
@@ -122,8 +110,8 @@ fn build(
             "cluster_keeps_by_default": CLUSTER_KEEPS,
             "cluster_flag": "kube-controller-manager --terminated-pod-gc-threshold",
         }),
-        cost: bytes,
-    })
+    );
+    Some(finding.costing(bytes))
 }
 
 /// Returns the command that shows what crisweep cannot read: it has no right to Jobs.

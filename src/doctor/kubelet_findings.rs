@@ -23,17 +23,6 @@ pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     findings
 }
 
-fn finding(id: &'static str, severity: Severity, summary: String, change: String) -> Finding {
-    Finding {
-        id,
-        severity,
-        summary,
-        change,
-        details: json!({}),
-        cost: 0,
-    }
-}
-
 /// Returns a finding for each setting that an ignored key was meant for.
 fn ignored(keys: &[IgnoredKey]) -> Vec<Finding> {
     let mut by_meant: BTreeMap<&str, &IgnoredKey> = BTreeMap::new();
@@ -43,21 +32,29 @@ fn ignored(keys: &[IgnoredKey]) -> Vec<Finding> {
     by_meant
         .into_iter()
         .map(|(meant, it)| {
-            let value = if it.value.is_empty() { "VALUE" } else { &it.value };
+            let value = if it.value.is_empty() {
+                "VALUE"
+            } else {
+                &it.value
+            };
             let change = if meant.starts_with("--") {
-                format!("start the kubelet with {meant}={value}, and take {} out of the file", it.key)
+                format!(
+                    "start the kubelet with {meant}={value}, and take {} out of the file",
+                    it.key
+                )
             } else {
                 format!("write {meant}: {value} in its place")
             };
-            Finding {
-                details: json!({ "key": it.key, "file": it.file, "meant": meant, "value": it.value }),
-                ..finding(
-                    "kubelet-ignored-key",
-                    Severity::Problem,
-                    format!("{} sets {}, which the kubelet silently ignores.", it.file, it.key),
-                    change,
-                )
-            }
+            Finding::new(
+                "kubelet-ignored-key",
+                Severity::Problem,
+                format!(
+                    "{} sets {}, which the kubelet silently ignores.",
+                    it.file, it.key
+                ),
+                change,
+                json!({ "key": it.key, "file": it.file, "meant": meant, "value": it.value }),
+            )
         })
         .collect()
 }
@@ -88,18 +85,14 @@ fn unknown(facts: &DoctorFacts) -> Option<Finding> {
     } else {
         " in full"
     };
-    Some(Finding {
-        details: json!({ "missing": known.missing }),
-        ..finding(
-            "kubelet-unknown",
-            Severity::Info,
-            format!(
-                "The kubelet's settings are not known{what}: {}.",
-                known.missing.join("; ")
-            ),
-            change.to_owned(),
-        )
-    })
+    let missing = known.missing.join("; ");
+    Some(Finding::new(
+        "kubelet-unknown",
+        Severity::Info,
+        format!("The kubelet's settings are not known{what}: {missing}."),
+        change,
+        json!({ "missing": known.missing }),
+    ))
 }
 
 fn no_cap(facts: &DoctorFacts) -> Option<Finding> {
@@ -107,32 +100,21 @@ fn no_cap(facts: &DoctorFacts) -> Option<Finding> {
         .kubelet
         .number(kubelet::MAX_DEAD)
         .filter(|cap| *cap < 0)?;
-    let dead = facts.dead().count();
-    let much = dead >= DEAD_MUCH;
-    Some(Finding {
-        details: json!({
+    let (dead, flag) = (facts.dead().count(), kubelet::MAX_DEAD);
+    Some(Finding::new(
+        "kubelet-no-cap",
+        Severity::of_much(dead >= DEAD_MUCH),
+        format!(
+            "The kubelet has no cap on dead containers (--{flag} is {cap}): it keeps the newest of each container of \
+             each pod, {} now.",
+            many(dead as u64, "dead container"),
+        ),
+        format!("start the kubelet with --{flag}=200, or let policy.containers.max_dead do it"),
+        json!({
             "maximum-dead-containers": cap,
             "dead_containers": facts.lists_read.containers.then_some(dead),
         }),
-        ..finding(
-            "kubelet-no-cap",
-            if much {
-                Severity::Advice
-            } else {
-                Severity::Info
-            },
-            format!(
-                "The kubelet has no cap on dead containers (--{} is {cap}): it keeps the newest of each container of \
-                 each pod, {} now.",
-                kubelet::MAX_DEAD,
-                many(dead as u64, "dead container"),
-            ),
-            format!(
-                "start the kubelet with --{}=200, or let policy.containers.max_dead do it",
-                kubelet::MAX_DEAD
-            ),
-        )
-    })
+    ))
 }
 
 fn keeps_many(facts: &DoctorFacts) -> Option<Finding> {
@@ -142,21 +124,14 @@ fn keeps_many(facts: &DoctorFacts) -> Option<Finding> {
         2.. => format!("{keeps} dead containers of each name"),
         0 | 1 => return None,
     };
-    Some(Finding {
-        details: json!({ "maximum-dead-containers-per-container": keeps }),
-        ..finding(
-            "kubelet-keeps-many",
-            Severity::Advice,
-            format!(
-                "The kubelet keeps {words} (--{} is {keeps}).",
-                kubelet::MAX_PER_CONTAINER
-            ),
-            format!(
-                "start the kubelet with --{}=1, its default",
-                kubelet::MAX_PER_CONTAINER
-            ),
-        )
-    })
+    let flag = kubelet::MAX_PER_CONTAINER;
+    Some(Finding::new(
+        "kubelet-keeps-many",
+        Severity::Advice,
+        format!("The kubelet keeps {words} (--{flag} is {keeps})."),
+        format!("start the kubelet with --{flag}=1, its default"),
+        json!({ "maximum-dead-containers-per-container": keeps }),
+    ))
 }
 
 /// Who removes images first: the kubelet or crisweep.
@@ -173,21 +148,16 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
         "policy.images.low_threshold_percent": policy.low_threshold_percent,
     });
     let acts = policy.enabled && facts.config.mode == Mode::Enforce;
-    let (summary, change) = if high >= 100 && age <= 0.0 {
-        let summary = format!(
-            "The kubelet never removes images ({} is {high}); {}.",
-            kubelet::IMAGE_HIGH,
-            if acts {
-                "crisweep alone does"
-            } else {
-                "nothing does"
-            }
-        );
-        let change = if acts {
-            "none needed"
+    let is_kubelet_off = high >= 100 && age <= 0.0;
+    let (summary, change) = if is_kubelet_off {
+        let (who, change) = if acts {
+            ("crisweep alone does", "none needed")
         } else {
-            "set policy.images.enabled to true and mode to enforce"
+            let change = "set policy.images.enabled to true and mode to enforce";
+            ("nothing does", change)
         };
+        let key = kubelet::IMAGE_HIGH;
+        let summary = format!("The kubelet never removes images ({key} is {high}); {who}.");
         (summary, change.to_owned())
     } else if !acts {
         let summary =
@@ -205,16 +175,14 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
     } else {
         return None;
     };
-    let is_off = !acts && high >= 100 && age <= 0.0;
-    let severity = if is_off {
-        Severity::Advice
-    } else {
-        Severity::Info
-    };
-    Some(Finding {
+    let severity = Severity::of_much(!acts && is_kubelet_off);
+    Some(Finding::new(
+        "image-collection",
+        severity,
+        summary,
+        change,
         details,
-        ..finding("image-collection", severity, summary, change)
-    })
+    ))
 }
 
 /// Pods are evicted for a full image file system before anyone removes images.
@@ -233,12 +201,8 @@ fn eviction(facts: &DoctorFacts) -> Option<Finding> {
         .min();
     #[expect(clippy::cast_precision_loss, reason = "a percentage")]
     let is_late = first.is_none_or(|mark| mark as f64 > evicts_at);
-    is_late.then(|| Finding {
-        details: json!({
-            "signal": signal, "value": written, "evicts_at_used_percent": evicts_at,
-            "kubelet_high": kubelet, "policy.images.high_threshold_percent": ours,
-        }),
-        ..finding(
+    is_late.then(|| {
+        Finding::new(
             "eviction-before-images",
             Severity::Advice,
             format!(
@@ -247,6 +211,10 @@ fn eviction(facts: &DoctorFacts) -> Option<Finding> {
                 first.map_or("none is set".to_owned(), |mark| format!("{mark} %"))
             ),
             format!("set {} below {evicts_at:.0} in the kubelet's configuration", kubelet::IMAGE_HIGH),
+            json!({
+                "signal": signal, "value": written, "evicts_at_used_percent": evicts_at,
+                "kubelet_high": kubelet, "policy.images.high_threshold_percent": ours,
+            }),
         )
     })
 }

@@ -36,11 +36,8 @@ pub(super) fn findings(facts: &DoctorFacts, litter: &Litter) -> Vec<Finding> {
 fn restart(facts: &DoctorFacts) -> Option<Finding> {
     let latency = facts.latency?;
     let (all, dead) = (facts.containers.len(), facts.dead().count());
-    let time = |count: usize| {
-        latency
-            .mean
-            .saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
-    };
+    let times = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let time = |count: usize| latency.mean.saturating_mul(times(count));
     let (relist, of_dead) = (time(all), time(dead));
     let severity = match () {
         () if relist >= RELIST_MAX && dead > 0 => Severity::Problem,
@@ -51,39 +48,37 @@ fn restart(facts: &DoctorFacts) -> Option<Finding> {
         0..10 => format!("{:.1}s", it.as_secs_f64()),
         _ => short_duration(SignedDuration::try_from(it).unwrap_or(SignedDuration::MAX)),
     };
-    let max = facts.config.policy.containers.max_dead;
     let (row, _) = facts.row_bytes();
-    Some(Finding {
-        id: "kubelet-restart",
+    let (change, cost) = if severity == Severity::Info {
+        ("none needed".to_owned(), 0)
+    } else {
+        let max = facts.config.policy.containers.max_dead;
+        let change = format!(
+            "remove dead containers before the restart: crisweep gc --target containers; a lower \
+             policy.containers.max_dead (now {}) keeps them few",
+            serde_json::to_string(&max).unwrap_or_default()
+        );
+        (change, row.saturating_mul(dead as u64))
+    };
+    let finding = Finding::new(
+        "kubelet-restart",
         severity,
-        summary: format!(
+        format!(
             "After its next restart the kubelet asks for the status of {} before its first full relist: about {}, of \
              which {} for dead ones.",
             many(all as u64, "container"),
             words(relist),
             words(of_dead),
         ),
-        change: if severity == Severity::Info {
-            "none needed".to_owned()
-        } else {
-            format!(
-                "remove dead containers before the restart: crisweep gc --target containers; a lower \
-                 policy.containers.max_dead (now {}) keeps them few",
-                serde_json::to_string(&max).unwrap_or_default()
-            )
-        },
-        details: json!({
+        change,
+        json!({
             "containers": all, "dead_containers": dead,
             "status_seconds": latency.mean.as_secs_f64(), "statuses_asked": latency.calls,
             "relist_seconds": relist.as_secs_f64(), "relist_seconds_of_dead": of_dead.as_secs_f64(),
             "not_ready_after_seconds": RELIST_MAX.as_secs(),
         }),
-        cost: if severity == Severity::Info {
-            0
-        } else {
-            row.saturating_mul(dead as u64)
-        },
-    })
+    );
+    Some(finding.costing(cost))
 }
 
 fn list(name: &str, weight: Weight, row_bytes: u64, litter: &Litter) -> Option<Finding> {
@@ -118,22 +113,25 @@ fn list(name: &str, weight: Weight, row_bytes: u64, litter: &Litter) -> Option<F
         (Some(rows), None) => format!("; {rows} more fit, and none came in the last 24 h"),
         (None, _) => String::new(),
     };
-    Some(Finding {
-        id: if is_over { "list-over-limit" } else { "list-limit" },
+    let finding = Finding::new(
+        if is_over {
+            "list-over-limit"
+        } else {
+            "list-limit"
+        },
         severity,
-        summary: format!("{at}{until}."),
-        change: match severity {
-            Severity::Problem => "crisweep gc: it removes until the list fits".to_owned(),
+        format!("{at}{until}."),
+        match severity {
+            Severity::Problem => "crisweep gc: it removes until the list fits",
             Severity::Advice => {
                 "lower policy.containers.max_dead and policy.sandboxes.max_dead, and set thresholds.enabled to true"
-                    .to_owned()
             }
-            Severity::Info => "none needed".to_owned(),
+            Severity::Info => "none needed",
         },
-        details: json!({
+        json!({
             "list": name, "bytes": bytes, "limit_bytes": limit, "row_bytes": row_bytes, "rows_that_fit": rows,
             "came_1h": hour, "came_24h": day, "hours_to_limit": hours,
         }),
-        cost: if severity == Severity::Info { 0 } else { bytes },
-    })
+    );
+    Some(finding.costing(if severity == Severity::Info { 0 } else { bytes }))
 }

@@ -15,27 +15,30 @@ const LITTER_MIN: u64 = 20;
 /// From here on it is worth a change.
 const LITTER_MUCH: u64 = 200;
 
+/// The litter of each namespace, or of each owner in its namespace.
 type Groups = BTreeMap<(String, Option<Controller>), Counts>;
 
 /// The litter by namespace and owner.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Litter {
     pub(super) total: Counts,
-    namespaces: Vec<((String, Option<Controller>), Counts)>,
-    owners: Vec<((String, Option<Controller>), Counts)>,
+    namespaces: Groups,
+    owners: Groups,
 }
 
 impl Litter {
     pub(super) fn of(facts: &DoctorFacts, owners: &Owners<'_>) -> Self {
         let (container_bytes, sandbox_bytes) = facts.row_bytes();
-        let mut sum = Sum::default();
         // If a list was read, every group has a figure of it, also a group of which nothing is left on the node.
         let nothing = Counts {
             dead_containers: facts.lists_read.containers.then_some(0),
             not_ready_sandboxes: facts.lists_read.sandboxes.then_some(0),
             ..Counts::default()
         };
-        sum.total = nothing;
+        let mut sum = Self {
+            total: nothing,
+            ..Self::default()
+        };
         for row in facts.dead() {
             let mut counts = came(facts, nothing, row.finished_at.unwrap_or(row.created_at));
             counts.dead_containers = Some(1);
@@ -53,9 +56,10 @@ impl Litter {
             if !is_litter.contains(&removed.target.as_str()) {
                 continue;
             }
+            let (came_1h, came_24h) = (removed.came_1h, removed.came_24h);
             let counts = Counts {
-                came_1h: removed.came_1h,
-                came_24h: removed.came_24h,
+                came_1h,
+                came_24h,
                 ..nothing
             };
             let uid = removed.pod_uid.as_deref().and_then(PodUid::new);
@@ -66,11 +70,20 @@ impl Litter {
             });
             sum.add(owners, pod.as_ref(), facts.taken_at, &counts);
         }
-        Self {
-            total: sum.total,
-            namespaces: ordered(sum.namespaces),
-            owners: ordered(sum.owners),
-        }
+        sum
+    }
+
+    fn add(&mut self, owners: &Owners<'_>, pod: Option<&PodRef>, at: Timestamp, counts: &Counts) {
+        let namespace = pod.map(|pod| pod.namespace.to_string()).unwrap_or_default();
+        let owner = match pod {
+            Some(pod) => owners.owner(&pod.uid, &namespace, at),
+            None => Controller::plain("unknown", ""),
+        };
+        self.total.add(counts);
+        let of_namespace = self.namespaces.entry((namespace.clone(), None));
+        of_namespace.or_default().add(counts);
+        let of_owner = self.owners.entry((namespace, Some(owner)));
+        of_owner.or_default().add(counts);
     }
 
     pub(super) fn top(&self) -> Top {
@@ -84,15 +97,17 @@ impl Litter {
         }
     }
 
-    fn cut(&self, groups: &[((String, Option<Controller>), Counts)]) -> (Vec<TopRow>, Others) {
-        let row = |((namespace, owner), counts): &((String, Option<Controller>), Counts)| TopRow {
+    fn cut(&self, groups: &Groups) -> (Vec<TopRow>, Others) {
+        let groups = ordered(groups);
+        let rows = groups.iter().take(ROWS_MAX);
+        let rows = rows.map(|((namespace, owner), counts)| TopRow {
             namespace: namespace.clone(),
             kind: owner.as_ref().map(|it| it.kind.clone()),
             name: owner.as_ref().map(|it| it.name.clone()),
             derived: owner.as_ref().is_some_and(|it| it.derived),
             share: share(counts.objects(), self.total.objects()),
-            counts: *counts,
-        };
+            counts: **counts,
+        });
         let mut others = Others::default();
         others.counts.dead_containers = self.total.dead_containers.map(|_| 0);
         others.counts.not_ready_sandboxes = self.total.not_ready_sandboxes.map(|_| 0);
@@ -100,22 +115,17 @@ impl Litter {
             others.groups += 1;
             others.counts.add(counts);
         }
-        (groups.iter().take(ROWS_MAX).map(row).collect(), others)
+        (rows.collect(), others)
     }
 
     /// Names who leaves most.
     pub(super) fn finding(&self, facts: &DoctorFacts) -> Option<Finding> {
         let total = self.total.objects();
-        let ((namespace, owner), counts) = self.owners.first()?;
+        let ((namespace, owner), counts) = *ordered(&self.owners).first()?;
         let owner = owner.as_ref()?;
         if total < LITTER_MIN || counts.objects() == 0 {
             return None;
         }
-        let severity = if total >= LITTER_MUCH {
-            Severity::Advice
-        } else {
-            Severity::Info
-        };
         let part = percent(share(counts.objects(), total));
         let words = owner.words(namespace);
         let has = if owner.name.is_empty() || owner.kind == "Node" {
@@ -123,10 +133,10 @@ impl Litter {
         } else {
             "has"
         };
-        Some(Finding {
-            id: "litter",
-            severity,
-            summary: format!(
+        let finding = Finding::new(
+            "litter",
+            Severity::of_much(total >= LITTER_MUCH),
+            format!(
                 "{words} {has} {} of {} and not-ready sandboxes ({part} %, {} of the lists); {} came in the last \
                  hour, {} in 24 h.",
                 counts.objects(),
@@ -135,41 +145,15 @@ impl Litter {
                 counts.came_1h,
                 counts.came_24h,
             ),
-            change: change(owner, namespace, &facts.config.node.name),
-            details: json!({
+            change(owner, namespace, &facts.config.node.name),
+            json!({
                 "namespace": namespace, "kind": owner.kind, "name": owner.name,
                 "counts": counts, "total": self.total,
                 "removed_counted": facts.past.is_ok(),
                 "removed_unread": facts.past.as_ref().err(),
             }),
-            cost: counts.list_bytes,
-        })
-    }
-}
-
-#[derive(Default)]
-struct Sum {
-    total: Counts,
-    namespaces: Groups,
-    owners: Groups,
-}
-
-impl Sum {
-    fn add(&mut self, owners: &Owners<'_>, pod: Option<&PodRef>, at: Timestamp, counts: &Counts) {
-        let namespace = pod.map(|pod| pod.namespace.to_string()).unwrap_or_default();
-        let owner = match pod {
-            Some(pod) => owners.owner(&pod.uid, &namespace, at),
-            None => Controller {
-                kind: "unknown".to_owned(),
-                name: String::new(),
-                derived: false,
-            },
-        };
-        self.total.add(counts);
-        let of_namespace = self.namespaces.entry((namespace.clone(), None));
-        of_namespace.or_default().add(counts);
-        let of_owner = self.owners.entry((namespace, Some(owner)));
-        of_owner.or_default().add(counts);
+        );
+        Some(finding.costing(counts.list_bytes))
     }
 }
 
@@ -182,8 +166,8 @@ fn came(facts: &DoctorFacts, nothing: Counts, at: Timestamp) -> Counts {
 }
 
 /// Sorts groups: the most objects on the node first, then the most that came in a day.
-fn ordered(groups: Groups) -> Vec<((String, Option<Controller>), Counts)> {
-    let mut groups: Vec<_> = groups.into_iter().collect();
+fn ordered(groups: &Groups) -> Vec<(&(String, Option<Controller>), &Counts)> {
+    let mut groups: Vec<_> = groups.iter().collect();
     groups.sort_by_key(|(_, it)| std::cmp::Reverse((it.objects(), it.came_24h)));
     groups
 }

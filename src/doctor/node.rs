@@ -1,6 +1,6 @@
 //! What else crisweep knows and someone should look at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
@@ -9,7 +9,9 @@ use super::{DoctorFacts, Finding, NODE_UNREAD, Severity};
 use crate::config::Mode;
 use crate::gc::Limit;
 use crate::gc::images::used_percent;
-use crate::model::{FailureClass, ImageNames, ImageStore, Pods, PodsUnknown, short_size};
+use crate::model::{
+    Container, FailureClass, ImageNames, ImageStore, Pods, PodsUnknown, short_size,
+};
 
 pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     [
@@ -28,17 +30,15 @@ pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
 }
 
 fn unread(facts: &DoctorFacts) -> Option<Finding> {
-    (!facts.unread.is_empty()).then(|| Finding {
-        id: NODE_UNREAD,
-        severity: Severity::Problem,
-        summary: format!(
-            "A part of the node could not be read: {}.",
-            facts.unread.join("; ")
-        ),
-        change: "see whether the runtime is well: crictl version; crisweep check".to_owned(),
-        details: json!({ "unread": facts.unread }),
-        cost: u64::MAX,
-    })
+    let unread = facts.unread.join("; ");
+    let finding = Finding::new(
+        NODE_UNREAD,
+        Severity::Problem,
+        format!("A part of the node could not be read: {unread}."),
+        "see whether the runtime is well: crictl version; crisweep check",
+        json!({ "unread": facts.unread }),
+    );
+    (!facts.unread.is_empty()).then(|| finding.costing(u64::MAX))
 }
 
 /// Sandboxes that cannot be removed.
@@ -69,39 +69,33 @@ fn teardown(facts: &DoctorFacts) -> Option<Finding> {
         ),
     };
     let (_, row) = facts.row_bytes();
-    let classes: serde_json::Map<_, _> = facts
-        .quarantined
-        .iter()
-        .map(|(class, count)| (class.label().to_owned(), json!(count)))
-        .collect();
-    Some(Finding {
-        id: "sandbox-teardown",
-        severity: Severity::Problem,
-        summary: format!(
-            "{} cannot be removed; of {most}, {why}.",
-            many(stuck as u64, "sandbox"),
-        ),
-        change: change.to_owned(),
-        details: json!({ "sandboxes": stuck, "classes": classes }),
-        cost: row.saturating_mul(stuck as u64),
-    })
+    let classes = facts.quarantined.iter();
+    let classes: BTreeMap<_, _> = classes.map(|(it, count)| (it.label(), count)).collect();
+    let sandboxes = many(stuck as u64, "sandbox");
+    let finding = Finding::new(
+        "sandbox-teardown",
+        Severity::Problem,
+        format!("{sandboxes} cannot be removed; of {most}, {why}."),
+        change,
+        json!({ "sandboxes": stuck, "classes": classes }),
+    );
+    Some(finding.costing(row.saturating_mul(stuck as u64)))
 }
 
 fn state(facts: &DoctorFacts) -> Option<Finding> {
     let state = &facts.state;
     let (part, error) = state.errors.iter().next()?;
     let dir = state.dir.as_ref().map(|dir| dir.display().to_string());
-    Some(Finding {
-        id: "state-not-writable",
-        severity: Severity::Problem,
-        summary: format!("crisweep cannot write its state ({part}): {error}."),
-        change: format!(
+    Some(Finding::new(
+        "state-not-writable",
+        Severity::Problem,
+        format!("crisweep cannot write its state ({part}): {error}."),
+        format!(
             "make {} writable and give it room (state.dir); until then no evidence and no history is kept",
             dir.as_deref().unwrap_or("state.dir")
         ),
-        details: json!({ "dir": dir, "errors": state.errors }),
-        cost: 0,
-    })
+        json!({ "dir": dir, "errors": state.errors }),
+    ))
 }
 
 fn pods(facts: &DoctorFacts) -> Option<Finding> {
@@ -120,14 +114,13 @@ fn pods(facts: &DoctorFacts) -> Option<Finding> {
             "mend the pod source: crisweep check, and docs/pods.md; until then only surplus goes",
         ),
     };
-    Some(Finding {
-        id: "pods-unknown",
+    Some(Finding::new(
+        "pods-unknown",
         severity,
-        summary: format!("No pod is known: {why}."),
-        change: change.to_owned(),
-        details: json!({ "source": source, "chosen": facts.origin.why, "why": why.to_string() }),
-        cost: 0,
-    })
+        format!("No pod is known: {why}."),
+        change,
+        json!({ "source": source, "chosen": facts.origin.why, "why": why.to_string() }),
+    ))
 }
 
 /// Unused images while their disk is above the mark.
@@ -146,20 +139,20 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
         (true, Mode::Observe) => "set mode to enforce",
         (true, Mode::Enforce) => "remove them now: crisweep gc --target images",
     };
-    (unused > 0).then(|| Finding {
-        id: "unused-images",
-        severity: Severity::Advice,
-        summary: format!(
+    let finding = Finding::new(
+        "unused-images",
+        Severity::Advice,
+        format!(
             "The image file system is {used} % full (mark {} %), and {} that no container uses are listed \
              with {} (shared layers counted in full).",
             policy.high_threshold_percent,
             many(unused, "image"),
             short_size(bytes),
         ),
-        change: change.to_owned(),
-        details: json!({ "used_ratio": usage.used_ratio(), "unused_images": unused, "unused_bytes": bytes }),
-        cost: 0,
-    })
+        change,
+        json!({ "used_ratio": usage.used_ratio(), "unused_images": unused, "unused_bytes": bytes }),
+    );
+    (unused > 0).then_some(finding)
 }
 
 /// Counts the images that nothing uses; `None`: not all users are known.
@@ -186,29 +179,22 @@ fn unused(facts: &DoctorFacts, store: &ImageStore) -> Option<(u64, u64)> {
 
 /// Containers that another tool made: crisweep and the kubelet's rules do not touch them.
 fn foreign(facts: &DoctorFacts) -> Option<Finding> {
-    let all = facts
-        .containers
-        .iter()
-        .filter(|row| row.pod.is_none())
-        .count();
-    let dead = facts.dead().filter(|row| row.pod.is_none()).count();
+    let is_foreign = |row: &&Container| row.pod.is_none();
+    let all = facts.containers.iter().filter(is_foreign).count();
+    let dead = facts.dead().filter(is_foreign).count();
     let (row, _) = facts.row_bytes();
-    (all > 0).then(|| Finding {
-        id: "foreign-containers",
-        severity: if dead > 0 {
-            Severity::Advice
-        } else {
-            Severity::Info
-        },
-        summary: format!(
+    let finding = Finding::new(
+        "foreign-containers",
+        Severity::of_much(dead > 0),
+        format!(
             "{} {} not the kubelet's ({dead} of them dead); crisweep never removes such ones.",
             many(all as u64, "container"),
             if all == 1 { "is" } else { "are" },
         ),
-        change: "find the tool that made them: crictl ps -a; it must remove them itself".to_owned(),
-        details: json!({ "containers": all, "dead_containers": dead }),
-        cost: row.saturating_mul(dead as u64),
-    })
+        "find the tool that made them: crictl ps -a; it must remove them itself",
+        json!({ "containers": all, "dead_containers": dead }),
+    );
+    (all > 0).then(|| finding.costing(row.saturating_mul(dead as u64)))
 }
 
 fn observes(facts: &DoctorFacts) -> Option<Finding> {
@@ -224,27 +210,26 @@ fn observes(facts: &DoctorFacts) -> Option<Finding> {
         ),
         () => return None,
     };
-    Some(Finding {
-        id: "nothing-is-removed",
-        severity: Severity::Advice,
-        summary: summary.to_owned(),
-        change: change.to_owned(),
-        details: json!({ "mode": config.mode.label(), "pause": config.brakes.pause }),
-        cost: 0,
-    })
+    let details = json!({ "mode": config.mode.label(), "pause": config.brakes.pause });
+    Some(Finding::new(
+        "nothing-is-removed",
+        Severity::Advice,
+        summary,
+        change,
+        details,
+    ))
 }
 
 /// Neither crisweep nor the kubelet has a cap.
 fn uncapped(facts: &DoctorFacts) -> Option<Finding> {
     let kubelet = facts.kubelet.number(super::kubelet::MAX_DEAD)?;
     let policy = facts.config.policy.containers.max_dead;
-    (kubelet < 0 && policy == Limit::None).then(|| Finding {
-        id: "no-cap",
-        severity: Severity::Advice,
-        summary: "Neither the kubelet nor crisweep caps the dead containers of this node."
-            .to_owned(),
-        change: "set policy.containers.max_dead to 200".to_owned(),
-        details: json!({ "maximum-dead-containers": kubelet, "policy.containers.max_dead": -1 }),
-        cost: 0,
-    })
+    let finding = Finding::new(
+        "no-cap",
+        Severity::Advice,
+        "Neither the kubelet nor crisweep caps the dead containers of this node.",
+        "set policy.containers.max_dead to 200",
+        json!({ "maximum-dead-containers": kubelet, "policy.containers.max_dead": -1 }),
+    );
+    (kubelet < 0 && policy == Limit::None).then_some(finding)
 }

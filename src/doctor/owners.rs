@@ -24,7 +24,7 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    fn plain(kind: &str, name: &str) -> Self {
+    pub(super) fn plain(kind: &str, name: &str) -> Self {
         Self {
             kind: kind.to_owned(),
             name: name.to_owned(),
@@ -37,6 +37,11 @@ impl Controller {
             derived: true,
             ..Self::plain(kind, name)
         }
+    }
+
+    /// It controls no pods of its own name: it stands for those that nothing does.
+    pub(super) fn is_pod_itself(&self) -> bool {
+        ["none", "unknown", "Node"].contains(&self.kind.as_str())
     }
 
     /// Names it in a sentence.

@@ -37,6 +37,13 @@ pub enum Severity {
     Info,
 }
 
+impl Severity {
+    /// Advice where something is much, else good to know.
+    pub(super) fn of_much(is_much: bool) -> Self {
+        if is_much { Self::Advice } else { Self::Info }
+    }
+}
+
 /// One cause.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -54,6 +61,31 @@ pub struct Finding {
     /// Bytes of the lists that it costs; orders findings of one severity.
     #[serde(skip)]
     pub cost: u64,
+}
+
+impl Finding {
+    /// A finding that costs nothing.
+    pub(super) fn new(
+        id: &'static str,
+        severity: Severity,
+        summary: impl Into<String>,
+        change: impl Into<String>,
+        details: Value,
+    ) -> Self {
+        Self {
+            id,
+            severity,
+            summary: summary.into(),
+            change: change.into(),
+            details,
+            cost: 0,
+        }
+    }
+
+    /// The same at this cost.
+    pub(super) fn costing(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
 }
 
 /// What a group leaves on the node.
