@@ -10,7 +10,8 @@ use super::owners::{Controller, Owners};
 use super::report::many;
 use super::{ContainerExit, DoctorFacts, FINDINGS_MAX, Finding, Severity};
 use crate::model::{
-    Container, ContainerId, ContainerState, Evidence, PodRef, PodUid, Text, ending, short_duration,
+    Container, ContainerId, ContainerState, Evidence, PodRef, PodSandbox, PodUid, Text, ending,
+    short_duration,
 };
 
 /// Fewer attempts than this are no loop.
@@ -44,13 +45,9 @@ impl ContainerAttempts<'_> {
     /// Says whether the newest record is young: an old loop that runs now is over.
     fn moves(&self, facts: &DoctorFacts) -> bool {
         self.rows.first().is_some_and(|row| {
-            let exit = row
-                .finished_at
-                .filter(|_| row.state == ContainerState::Exited);
-            facts.is_within(
-                exit.map_or(row.created_at, |exit| exit.max(row.created_at)),
-                1,
-            )
+            let exit = row.finished_at;
+            let exit = exit.filter(|_| row.state == ContainerState::Exited);
+            facts.is_within(row.created_at.max(exit.unwrap_or(row.created_at)), 1)
         })
     }
 }
@@ -85,14 +82,14 @@ fn names(facts: &DoctorFacts) -> Vec<ContainerAttempts<'_>> {
 pub(super) fn wanted(facts: &DoctorFacts) -> (Vec<(String, String)>, Vec<ContainerId>) {
     let names = names(facts);
     let of = |name: &ContainerAttempts<'_>| (name.pod.uid.to_string(), name.container.to_string());
-    let dead = names.iter().flat_map(|name| {
-        let exited = name
-            .rows
-            .iter()
-            .filter(|row| row.state == ContainerState::Exited);
-        exited.take(ENDS_OF_NAME).map(|row| row.id.clone())
-    });
+    let dead = |name| exited(name).take(ENDS_OF_NAME).map(|row| row.id.clone());
+    let dead = names.iter().flat_map(dead);
     (names.iter().map(of).collect(), dead.collect())
+}
+
+fn exited<'a>(name: &ContainerAttempts<'a>) -> impl Iterator<Item = &'a Container> {
+    let rows = name.rows.iter().copied();
+    rows.filter(|row| row.state == ContainerState::Exited)
 }
 
 /// One attempt of which the end is known.
@@ -128,18 +125,13 @@ struct Loop<'a> {
 impl<'a> Loop<'a> {
     fn of(facts: &DoctorFacts, name: &ContainerAttempts<'a>) -> Option<Self> {
         let ends = ends(facts, name);
-        let known = name.rows.iter().map(|row| (row.attempt, row.created_at));
-        let known: Vec<(u32, Timestamp)> = known
-            .chain(ends.iter().map(|it| (it.attempt, it.created_at)))
-            .collect();
+        let listed = name.rows.iter().map(|row| (row.attempt, row.created_at));
+        let ended = ends.iter().map(|it| (it.attempt, it.created_at));
+        let known: Vec<(u32, Timestamp)> = listed.chain(ended).collect();
         let attempts = name.attempts();
-        let born = facts.sandboxes.iter().filter(|sandbox| {
-            sandbox.attempt == 0
-                && sandbox
-                    .pod
-                    .as_deref()
-                    .is_some_and(|pod| pod.uid == name.pod.uid)
-        });
+        let of_pod = |it: &PodSandbox| it.pod.as_ref().is_some_and(|pod| pod.uid == name.pod.uid);
+        let born = facts.sandboxes.iter();
+        let born = born.filter(|sandbox| sandbox.attempt == 0 && of_pod(sandbox));
         let born = born.map(|sandbox| sandbox.created_at).min();
         // Attempts between two known ones lie between them. A pod that is younger than the window had all in it.
         let restarts = |hours| {
@@ -155,10 +147,8 @@ impl<'a> Loop<'a> {
         let (restarts_1h, restarts_24h) = (restarts(1), restarts(24));
         let previous = attempts.checked_sub(1);
         let at = |attempt: Option<u32>| {
-            known
-                .iter()
-                .find(|it| Some(it.0) == attempt)
-                .map(|(_, at)| *at)
+            let found = known.iter().find(|it| Some(it.0) == attempt);
+            found.map(|(_, at)| *at)
         };
         let gap = at(Some(attempts)).zip(at(previous));
         let is_close = gap.is_some_and(|(last, before)| last.duration_since(before) <= GAP_MAX);
@@ -209,11 +199,7 @@ fn ends(facts: &DoctorFacts, name: &ContainerAttempts<'_>) -> Vec<EndedAttempt> 
             }),
         });
     }
-    for row in name
-        .rows
-        .iter()
-        .filter(|row| row.state == ContainerState::Exited)
-    {
+    for row in exited(name) {
         let ended = ends.entry(row.attempt).or_insert(EndedAttempt {
             attempt: row.attempt,
             end: None,
@@ -221,10 +207,8 @@ fn ends(facts: &DoctorFacts, name: &ContainerAttempts<'_>) -> Vec<EndedAttempt> 
             finished_at: row.finished_at.filter(|_| !row.exit_undated),
             kept: None,
         });
-        ended.end = ended
-            .end
-            .take()
-            .or_else(|| facts.ends.get(&row.id).cloned());
+        let known = ended.end.take();
+        ended.end = known.or_else(|| facts.ends.get(&row.id).cloned());
     }
     ends.into_values().rev().collect()
 }
@@ -232,14 +216,10 @@ fn ends(facts: &DoctorFacts, name: &ContainerAttempts<'_>) -> Vec<EndedAttempt> 
 /// The loops, one finding for each owner and container name.
 pub(super) fn findings(facts: &DoctorFacts, owners: &Owners<'_>) -> Vec<Finding> {
     let mut groups: BTreeMap<(&Text, Controller, &Text), Vec<Loop<'_>>> = BTreeMap::new();
-    for found in names(facts)
-        .into_iter()
-        .filter_map(|name| Loop::of(facts, &name))
-    {
-        let born = found
-            .ends
-            .first()
-            .map_or(facts.taken_at, |it| it.created_at);
+    let names = names(facts);
+    for found in names.iter().filter_map(|name| Loop::of(facts, name)) {
+        let last = found.ends.first();
+        let born = last.map_or(facts.taken_at, |it| it.created_at);
         let mut owner = owners.owner(&found.pod.uid, &found.pod.namespace, born);
         if owner.name.is_empty() {
             // Two pods without a known owner have nothing in common.
@@ -258,14 +238,15 @@ pub(super) fn findings(facts: &DoctorFacts, owners: &Owners<'_>) -> Vec<Finding>
     findings.sort_by_key(|it| (it.severity, std::cmp::Reverse(it.cost)));
     let more = findings.len().saturating_sub(FINDINGS_MAX);
     findings.truncate(FINDINGS_MAX);
-    findings.extend((more > 0).then(|| Finding {
-        id: "crash-loops-more",
-        severity: Severity::Info,
-        summary: format!("{} more are not listed.", many(more as u64, "crash loop")),
-        change: "mend the listed ones first".to_owned(),
-        details: json!({ "more": more }),
-        cost: 0,
-    }));
+    if more > 0 {
+        findings.push(Finding::new(
+            "crash-loops-more",
+            Severity::Info,
+            format!("{} more are not listed.", many(more as u64, "crash loop")),
+            "mend the listed ones first",
+            json!({ "more": more }),
+        ));
+    }
     findings
 }
 
@@ -283,10 +264,7 @@ fn finding(
     let words = last.map_or("it is not known how it ended".to_owned(), |end| {
         format!("it {}", ending_of(end))
     });
-    let who = match owner.kind.as_str() {
-        "none" | "unknown" | "Node" => format!("pod {namespace}/{}", worst.pod.name),
-        _ => owner.words(namespace),
-    };
+    let who = who(worst, owner, namespace);
     let pods = if loops.len() > 1 {
         format!(" ({})", many(loops.len() as u64, "pod"))
     } else {
@@ -295,26 +273,24 @@ fn finding(
     let last_at = streak.first().and_then(|it| it.finished_at);
     let first_at = streak.last().and_then(|it| it.finished_at);
     let ago = last_at.map_or_else(String::new, |at| {
-        format!(
-            ", last {} ago",
-            short_duration(facts.taken_at.duration_since(at))
-        )
+        let ago = short_duration(facts.taken_at.duration_since(at));
+        format!(", last {ago} ago")
     });
     let (row_bytes, _) = facts.row_bytes();
-    Some(Finding {
-        id: "crash-loop",
-        severity: if completes {
+    let finding = Finding::new(
+        "crash-loop",
+        if completes {
             Severity::Advice
         } else {
             Severity::Problem
         },
-        summary: format!(
+        format!(
             "Container {} of {who}{pods} was restarted at least {} in the last 24 h{ago}: {words}.",
             worst.name,
             many(restarts, "time"),
         ),
-        change: change(worst, owner, namespace),
-        details: json!({
+        change(worst, owner, namespace),
+        json!({
             "namespace": namespace, "owner_kind": owner.kind, "owner": owner.name, "container": worst.name,
             "pods": loops.len(), "pod": worst.pod.name, "pod_uid": worst.pod.uid,
             "attempts": worst.attempts,
@@ -324,8 +300,15 @@ fn finding(
             "failures_in_a_row": streak.len(), "first_failure": first_at, "last_failure": last_at,
             "evidence": last_lines(worst),
         }),
-        cost: restarts.saturating_mul(row_bytes.max(1)),
-    })
+    );
+    Some(finding.costing(restarts.saturating_mul(row_bytes.max(1))))
+}
+
+fn who(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
+    if owner.is_pod_itself() {
+        return format!("pod {namespace}/{}", it.pod.name);
+    }
+    owner.words(namespace)
 }
 
 fn ending_of(end: &ContainerExit) -> String {
@@ -364,39 +347,31 @@ fn message(it: &Loop<'_>) -> String {
 fn change(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
     let template = match owner.kind.as_str() {
         "CronJob" => "spec.jobTemplate.spec.template.spec",
-        "none" | "unknown" | "Node" => "spec",
+        _ if owner.is_pod_itself() => "spec",
         _ => "spec.template.spec",
     };
+    let article = if owner.is_pod_itself() { "the " } else { "" };
+    let owner = format!("{article}{}", who(it, owner, namespace));
     let container = format!("{template}.containers[name={}]", it.name);
     let show = last_lines(it);
     let Some(end) = it.last() else {
         return format!("read why it ends: {show}");
     };
     match (end.exit_code, end.reason.as_str()) {
-        (_, "OOMKilled") => format!(
-            "raise {container}.resources.limits.memory in {}, or have it use less",
-            owner_words(it, owner, namespace)
-        ),
+        (_, "OOMKilled") => {
+            format!("raise {container}.resources.limits.memory in {owner}, or have it use less")
+        }
         (0, _) => format!(
             "its process ends by itself: keep it in the foreground, or run it as a Job ({show} has its last lines)"
         ),
         (126..=128, _) => format!(
-            "correct {container}.command in {}: {} has the runtime's message",
-            owner_words(it, owner, namespace),
+            "correct {container}.command in {owner}: {} has the runtime's message",
             message(it)
         ),
         (137 | 143, _) => format!(
-            "correct {container}.livenessProbe in {}, if the pod's events name it as the one that kills: kubectl \
-             describe pod; else {show}",
-            owner_words(it, owner, namespace)
+            "correct {container}.livenessProbe in {owner}, if the pod's events name it as the one that kills: kubectl \
+             describe pod; else {show}"
         ),
         _ => format!("mend what it fails on: {show} has its last lines"),
-    }
-}
-
-fn owner_words(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
-    match owner.kind.as_str() {
-        "none" | "unknown" | "Node" => format!("the pod {namespace}/{}", it.pod.name),
-        _ => owner.words(namespace),
     }
 }

@@ -94,16 +94,9 @@ fn sample(facts: &DoctorFacts, mut ids: Vec<ContainerId>) -> Vec<ContainerId> {
     ids.truncate(STATUSES_MAX);
     if ids.len() < SAMPLE {
         let more = SAMPLE - ids.len();
-        let others = facts
-            .containers
-            .iter()
-            .map(|row| &row.id)
-            .filter(|id| !id.is_stand_in());
-        let others: Vec<ContainerId> = others
-            .filter(|id| !ids.contains(id))
-            .take(more)
-            .cloned()
-            .collect();
+        let others = facts.containers.iter().map(|row| &row.id);
+        let others = others.filter(|id| !id.is_stand_in() && !ids.contains(id));
+        let others: Vec<ContainerId> = others.take(more).cloned().collect();
         ids.extend(others);
     }
     ids

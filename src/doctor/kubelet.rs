@@ -13,7 +13,7 @@ use crate::model::go_duration;
 pub(super) use known::{
     EVICTION_HARD, IMAGE_HIGH, IMAGE_LOW, IMAGE_MAX_AGE, MAX_DEAD, MAX_PER_CONTAINER,
 };
-use known::{KNOWN, KnownSetting, MISPLACED, MISSPELT, ValueKind};
+use known::{KNOWN, KnownSetting, MISTAKEN, ValueKind};
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -103,7 +103,7 @@ pub(super) enum Configz {
     Refused(String),
 }
 
-/// A file of the kubelet's configuration, or why it could not be read.
+/// A file of the kubelet's configuration, or why it or its directory could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConfigFile {
     pub(super) path: String,
@@ -125,8 +125,6 @@ pub(super) enum Process {
         pid: u32,
         args: Vec<String>,
         files: Vec<ConfigFile>,
-        /// Drop-ins that were left out, and why.
-        problem: Option<String>,
     },
 }
 
@@ -149,10 +147,9 @@ pub(super) fn assemble(configz: Configz, process: Process) -> KubeletSettings {
                 "{program} runs the kubelet within its own process, whose command line does not show the kubelet's"
             ));
         }
-        Process::Seen { pid, args, files, problem } => {
+        Process::Seen { pid, args, files } => {
             sources.push(format!("command line of process {pid}"));
-            files_whole = problem.is_none();
-            known.missing.extend(problem);
+            files_whole = true;
             for file in files {
                 match file.content.and_then(|text| parse::document(&text)) {
                     Ok(document) => {
@@ -246,27 +243,19 @@ fn ignored_keys(document: &Value, file: &str, ignored: &mut Vec<IgnoredKey>) {
         }
         let bare: String = key.chars().filter(|it| !"-_".contains(*it)).collect();
         let bare = bare.to_ascii_lowercase();
-        let listed = |list: &[(&'static str, &'static str)]| {
-            list.iter()
-                .find(|(name, _)| *name == bare)
-                .map(|(_, meant)| *meant)
-        };
+        let mistaken = MISTAKEN.iter().find(|(name, _)| *name == bare);
         // Keys are compared with their case.
-        let same = KNOWN
-            .iter()
-            .find(|it| it.is_key && it.name.eq_ignore_ascii_case(&bare));
-        let same = same.map(|it| it.name).filter(|name| name != key);
-        let flag = listed(&MISPLACED).map(|flag| format!("--{flag}"));
-        let Some(meant) = flag.or_else(|| listed(&MISSPELT).or(same).map(str::to_owned)) else {
-            continue;
-        };
-        if ignored.len() < MOST {
-            let short = parse::short(value);
+        let meant = KNOWN.iter().find(|it| match mistaken {
+            Some((_, meant)) => it.name == *meant,
+            None => it.is_key && it.name != key && it.name.eq_ignore_ascii_case(&bare),
+        });
+        if let Some(meant) = meant.filter(|_| ignored.len() < MOST) {
+            let dashes = if meant.is_key { "" } else { "--" };
             ignored.push(IgnoredKey {
                 key: key.clone(),
-                value: short,
+                value: parse::short(value),
                 file: file.to_owned(),
-                meant,
+                meant: format!("{dashes}{}", meant.name),
             });
         }
     }

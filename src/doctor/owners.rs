@@ -39,7 +39,7 @@ impl Controller {
         }
     }
 
-    /// It controls no pods of its own name: it stands for those that nothing does.
+    /// Says whether each of its pods stands for itself: nothing that is known controls them.
     pub(super) fn is_pod_itself(&self) -> bool {
         ["none", "unknown", "Node"].contains(&self.kind.as_str())
     }

@@ -161,7 +161,6 @@ fn seen(args: &[&str]) -> Process {
         pid: 1,
         args: args.map(str::to_owned).collect(),
         files: Vec::new(),
-        problem: None,
     }
 }
 

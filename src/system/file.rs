@@ -30,10 +30,19 @@ pub async fn read(disk: &BlockingPool, path: &Path, max: u64) -> Result<Vec<u8>>
 pub fn open(path: &Path) -> Result<File> {
     // A pipe without a writer would block the thread for ever.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?;
+    regular(
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(path)?,
+    )
+}
+
+/// Returns a file if it is a regular one.
+///
+/// # Errors
+/// If it is something else.
+pub fn regular(file: File) -> Result<File> {
     if file.metadata()?.is_file() {
         Ok(file)
     } else {

@@ -11,6 +11,9 @@ pub(in crate::doctor) const MAX_DEAD: &str = "maximum-dead-containers";
 pub(in crate::doctor) const MAX_PER_CONTAINER: &str = "maximum-dead-containers-per-container";
 /// The age from which on dead containers go; a flag, not a key.
 const MIN_AGE: &str = "minimum-container-ttl-duration";
+const IMAGE_MIN_AGE: &str = "imageMinimumGCAge";
+const LOG_MAX_SIZE: &str = "containerLogMaxSize";
+const LOG_MAX_FILES: &str = "containerLogMaxFiles";
 pub(in crate::doctor) const IMAGE_HIGH: &str = "imageGCHighThresholdPercent";
 pub(in crate::doctor) const IMAGE_LOW: &str = "imageGCLowThresholdPercent";
 pub(in crate::doctor) const IMAGE_MAX_AGE: &str = "imageMaximumGCAge";
@@ -69,44 +72,31 @@ pub(super) const KNOWN: [KnownSetting; 11] = [
     setting(IMAGE_HIGH, Some("image-gc-high-threshold"), Whole, "85"),
     setting(IMAGE_LOW, Some("image-gc-low-threshold"), Whole, "80"),
     setting(
-        "imageMinimumGCAge",
+        IMAGE_MIN_AGE,
         Some("minimum-image-ttl-duration"),
         Text,
         "2m0s",
     ),
     setting(IMAGE_MAX_AGE, None, Text, "0s"),
-    setting(
-        "containerLogMaxSize",
-        Some("container-log-max-size"),
-        Text,
-        "10Mi",
-    ),
-    setting(
-        "containerLogMaxFiles",
-        Some("container-log-max-files"),
-        Whole,
-        "5",
-    ),
+    setting(LOG_MAX_SIZE, Some("container-log-max-size"), Text, "10Mi"),
+    setting(LOG_MAX_FILES, Some("container-log-max-files"), Whole, "5"),
     setting(EVICTION_HARD, Some("eviction-hard"), Table, ""),
     setting("evictionSoft", Some("eviction-soft"), Table, ""),
 ];
 
 /// Keys that people put into a configuration file and that the kubelet ignores there, without dashes and in lower case,
-/// with the flag that does what they mean.
-pub(super) const MISPLACED: [(&str, &str); 6] = [
+/// with the setting that they mean.
+pub(super) const MISTAKEN: [(&str, &str); 10] = [
     ("maximumdeadcontainers", MAX_DEAD),
     ("maxcontainercount", MAX_DEAD),
     ("maximumdeadcontainerspercontainer", MAX_PER_CONTAINER),
     ("maxperpodcontainercount", MAX_PER_CONTAINER),
     ("minimumcontainerttlduration", MIN_AGE),
     ("minimumgcage", MIN_AGE),
-];
-/// The same with the key that they mean.
-pub(super) const MISSPELT: [(&str, &str); 4] = [
     ("imagegchighthreshold", IMAGE_HIGH),
     ("imagegclowthreshold", IMAGE_LOW),
-    ("minimumimagettlduration", "imageMinimumGCAge"),
-    ("containerlogmaxfile", "containerLogMaxFiles"),
+    ("minimumimagettlduration", IMAGE_MIN_AGE),
+    ("containerlogmaxfile", LOG_MAX_FILES),
 ];
 
 impl ValueKind {

@@ -1,16 +1,18 @@
 //! Reads the kubelet's command line from `/proc`, and its configuration files. Everything is bounded, and no path leads
 //! out of the host's root. All functions block.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat, openat2};
 
 use super::parse;
 use super::{ConfigFile, Process};
+use crate::system::file;
 
 /// How long the process table is searched.
 const SEARCH: Duration = Duration::from_millis(1500);
@@ -25,6 +27,7 @@ const DROP_INS_MAX: usize = 32;
 const DIR_ENTRIES_MAX: usize = 256;
 /// The most levels of directories of drop-ins.
 const DIR_DEPTH_MAX: usize = 4;
+const RELATIVE: &str = "its path is relative to a directory that is not known";
 
 /// Finds the kubelet and reads its files. `host_root` is where the host's file system is.
 pub(in crate::doctor) fn process(host_root: &Path) -> Process {
@@ -40,13 +43,8 @@ pub(in crate::doctor) fn process(host_root: &Path) -> Process {
     for table in tables {
         match search(table, until) {
             Ok(Some(KubeletProcess::Kubelet(pid, args))) => {
-                let (files, problem) = files(host_root, &args);
-                return Process::Seen {
-                    pid,
-                    args,
-                    files,
-                    problem,
-                };
+                let files = files(host_root, &args);
+                return Process::Seen { pid, args, files };
             }
             Ok(Some(KubeletProcess::Within(program))) => return Process::Within(program),
             Ok(None) => {}
@@ -69,25 +67,18 @@ fn search(table: &Path, until: Instant) -> Result<Option<KubeletProcess>, String
         if looked_at >= ENTRIES_MAX || Instant::now() >= until {
             return Err(format!("no kubelet among the first {looked_at} entries"));
         }
-        let Some(pid) = entry
-            .ok()
-            .and_then(|it| it.file_name().to_str()?.parse::<u32>().ok())
-        else {
+        let pid = |it: fs::DirEntry| it.file_name().to_str()?.parse::<u32>().ok();
+        let Some(pid) = entry.ok().and_then(pid) else {
             continue;
         };
         let process = table.join(pid.to_string());
         let Some(args) = arguments(&process) else {
             continue;
         };
-        match program(&args) {
-            Some("kubelet") if !is_in_pod(&process) => {
-                return Ok(Some(KubeletProcess::Kubelet(pid, args)));
-            }
-            Some("kubelet") | None => {}
-            Some(other) if !is_in_pod(&process) => {
-                within = within.or(Some(KubeletProcess::Within(other)));
-            }
-            Some(_) => {}
+        match program(&args).filter(|_| !is_in_pod(&process)) {
+            Some("kubelet") => return Ok(Some(KubeletProcess::Kubelet(pid, args))),
+            Some(other) => within = within.or(Some(KubeletProcess::Within(other))),
+            None => {}
         }
     }
     Ok(within)
@@ -133,48 +124,40 @@ fn bounded(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads the configuration file that the flags name, and the drop-ins; and says which were left out.
-fn files(host_root: &Path, args: &[String]) -> (Vec<ConfigFile>, Option<String>) {
+/// Reads the configuration file that the flags name, and the drop-ins. What was left out is in the list too, and why.
+fn files(host_root: &Path, args: &[String]) -> Vec<ConfigFile> {
     let flags = parse::flags(args);
-    let root = match openat(
-        CWD,
-        host_root,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) {
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = match openat(CWD, host_root, directory, Mode::empty()) {
         Ok(root) => root,
-        Err(errno) => {
-            return (
-                Vec::new(),
-                Some(format!("{}: {errno}", host_root.display())),
-            );
-        }
+        Err(errno) => return vec![ConfigFile::unread(host_root, errno)],
     };
-    let root = Root {
-        is_host: host_root == Path::new("/"),
-        root,
-    };
+    let is_host = host_root == Path::new("/");
+    let root = Root { root, is_host };
     let mut files: Vec<ConfigFile> = Vec::new();
     files.extend(parse::path(&flags, "config").map(|path| root.file(Path::new(path))));
-    let Some(dir) = parse::path(&flags, "config-dir") else {
-        return (files, None);
+    let Some(dir) = parse::path(&flags, "config-dir").map(Path::new) else {
+        return files;
     };
     let mut names = Vec::new();
-    let problem = root
-        .drop_ins(Path::new(dir), DIR_DEPTH_MAX, &mut names)
-        .err();
+    let unread = root.drop_ins(dir, DIR_DEPTH_MAX, &mut names).err();
     // The kubelet walks the directory in this order.
     names.sort();
-    let problem = problem.or_else(|| {
-        (names.len() > DROP_INS_MAX).then(|| {
-            format!(
-                "{dir}: only the first {DROP_INS_MAX} of {} drop-ins were read",
-                names.len()
-            )
-        })
-    });
     files.extend(names.iter().take(DROP_INS_MAX).map(|path| root.file(path)));
-    (files, problem)
+    let all = names.len();
+    let many = || format!("only the first {DROP_INS_MAX} of {all} drop-ins were read");
+    let surplus = (all > DROP_INS_MAX).then(|| ConfigFile::unread(dir, many()));
+    files.extend(unread.or(surplus));
+    files
+}
+
+impl ConfigFile {
+    fn unread(path: &Path, why: impl Display) -> Self {
+        Self {
+            path: path.display().to_string(),
+            content: Err(why.to_string()),
+        }
+    }
 }
 
 /// The host's file system.
@@ -198,45 +181,34 @@ impl Root {
         let content = if path.is_absolute() {
             self.read(path)
         } else {
-            Err("its path is relative to a directory that is not known".to_owned())
+            Err(RELATIVE.to_owned())
         };
-        ConfigFile {
-            path: path.display().to_string(),
-            content,
-        }
+        let path = path.display().to_string();
+        ConfigFile { path, content }
     }
 
     fn read(&self, path: &Path) -> Result<String, String> {
-        let file = self
-            .open(path, OFlags::empty())
-            .map_err(|errno| errno.to_string())?;
-        let stat = fstat(&file).map_err(|errno| errno.to_string())?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err("it is not a regular file".to_owned());
-        }
-        let mut bytes = Vec::new();
-        let read = fs::File::from(file)
-            .take(FILE_MAX_BYTES + 1)
-            .read_to_end(&mut bytes);
-        read.map_err(|error| error.to_string())?;
-        if bytes.len() as u64 > FILE_MAX_BYTES {
-            return Err(format!("it is larger than {FILE_MAX_BYTES} bytes"));
-        }
+        let file = self.open(path, OFlags::empty());
+        let file = file.map_err(|errno| errno.to_string())?;
+        let bytes = file::regular(file.into())
+            .and_then(|mut file| file::bounded(&mut file, FILE_MAX_BYTES))
+            .map_err(|error| error.to_string())?;
         String::from_utf8(bytes).map_err(|_not_text| "it is no text in UTF-8".to_owned())
     }
 
     /// Collects the drop-ins below a directory: every file whose name ends in `.conf`.
-    fn drop_ins(&self, dir: &Path, depth: usize, names: &mut Vec<PathBuf>) -> Result<(), String> {
-        let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", dir.display());
+    fn drop_ins(
+        &self,
+        dir: &Path,
+        depth: usize,
+        names: &mut Vec<PathBuf>,
+    ) -> Result<(), ConfigFile> {
+        let failed = |why: &dyn Display| ConfigFile::unread(dir, why);
         if !dir.is_absolute() {
-            return Err(failed(
-                &"its path is relative to a directory that is not known",
-            ));
+            return Err(failed(&RELATIVE));
         }
-        let opened = self
-            .open(dir, OFlags::DIRECTORY)
-            .map_err(|errno| failed(&errno))?;
-        let mut entries = Dir::new(opened).map_err(|errno| failed(&errno))?;
+        let opened = self.open(dir, OFlags::DIRECTORY).and_then(Dir::new);
+        let mut entries = opened.map_err(|errno| failed(&errno))?;
         let mut looked_at = 0;
         while let Some(entry) = entries.read() {
             let entry = entry.map_err(|errno| failed(&errno))?;
@@ -245,17 +217,15 @@ impl Root {
             };
             looked_at += 1;
             if looked_at > DIR_ENTRIES_MAX || names.len() > DIR_ENTRIES_MAX {
-                return Err(failed(&format!(
-                    "it has more than {DIR_ENTRIES_MAX} entries"
-                )));
+                let many = format!("it has more than {DIR_ENTRIES_MAX} entries");
+                return Err(failed(&many));
             }
             if name == "." || name == ".." {
                 continue;
             }
             if entry.file_type() == FileType::Directory {
-                let depth = depth
-                    .checked_sub(1)
-                    .ok_or_else(|| failed(&"it is nested too deep"))?;
+                let depth = depth.checked_sub(1);
+                let depth = depth.ok_or_else(|| failed(&"it is nested too deep"))?;
                 self.drop_ins(&dir.join(name), depth, names)?;
             } else if Path::new(&name).extension().is_some_and(|it| it == "conf") {
                 names.push(dir.join(name));

@@ -14,7 +14,6 @@ fn seen(args: &[&str], files: &[(&str, &str)]) -> KubeletSettings {
         pid: 7,
         args: words(args),
         files: files.collect(),
-        problem: None,
     };
     assemble(Configz::NotAsked, process)
 }
@@ -201,7 +200,6 @@ fn the_kubelets_own_answer_goes_first_and_has_no_flags() {
         pid: 7,
         args: words(&["kubelet", "--maximum-dead-containers=9"]),
         files: vec![],
-        problem: None,
     };
     let known = assemble(Configz::Answer(answer.to_vec()), process);
     assert_eq!(

@@ -98,22 +98,14 @@ fn an_unseen_kubelet_is_told_with_what_would_show_it() {
 #[test]
 fn an_ignored_key_is_a_problem_with_the_flag_that_works() {
     let mut node = Node::new();
-    let Process::Seen {
-        pid, args, problem, ..
-    } = seen(&[])
-    else {
+    let Process::Seen { pid, args, .. } = seen(&[]) else {
         unreachable!()
     };
     let files = vec![kubelet::ConfigFile {
         path: "/k.yaml".to_owned(),
         content: Ok("kind: KubeletConfiguration\nmaximumDeadContainers: 100\n".to_owned()),
     }];
-    let process = Process::Seen {
-        pid,
-        args,
-        files,
-        problem,
-    };
+    let process = Process::Seen { pid, args, files };
     node.facts.kubelet = assemble(Configz::NotAsked, process);
     let report = node.report();
     let it = found(&report, "kubelet-ignored-key").unwrap();
