@@ -174,21 +174,18 @@ async fn remember(
     config: &Config,
     runner: &mut Runner,
 ) -> anyhow::Result<(History, Option<FleetHold>)> {
-    let opened = open_state(config, runner).await?;
-    runner
-        .observer
-        .remember(opened.ages, opened.journal.clone());
-    runner.journal = opened.journal;
+    let Opened { journal, stored } = open_state(config, runner).await?;
+    runner.observer.remember(stored.ages, journal.clone());
+    runner.journal = journal;
     if let Some(to) = config.state.audit_lines.clone() {
         let failures = runner.metrics.state_write_failures();
         let journal = runner.journal.clone();
         runner.journal = journal.with_lines(to, &config.node.name, failures)?;
     }
     let nothing = config.state.dir.is_none().then_some(0);
-    runner
-        .metrics
-        .evidence_takes(nothing.or(opened.evidence_bytes));
-    Ok((opened.history, opened.hold))
+    let taken = nothing.or(stored.evidence_bytes);
+    runner.metrics.evidence_takes(taken);
+    Ok((stored.history, stored.hold))
 }
 
 /// Finds the runtime and builds what passes use.

@@ -27,23 +27,20 @@ mod tests;
 mod writer;
 
 pub use ages::{ENTRIES_MAX, ImageAges, KEY_MAX_BYTES};
-pub use audit::{
-    PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter, RemovalRecord, read_passes, read_removals,
-};
+pub use audit::{PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter, RemovalRecord, read_passes};
 pub use config::Config;
 pub use database::{DatabaseLimits, Error};
 pub use evidence::{
-    EvidenceBounds, EvidenceFilter, EvidenceFound, EvidenceRoom, ID_PREFIX_MIN, read_evidence,
-    read_evidence_of,
+    EvidenceBounds, EvidenceFilter, EvidenceFound, EvidenceOf, EvidenceRoom, ID_PREFIX_MIN,
 };
-pub use filter::ResultPage;
+pub use filter::{Question, ResultPage, ask};
 pub use journal::{Journal, Opened};
 pub use lines::LinesTo;
 pub use lock::{LockHeld, LockHolder, Socket, held};
 pub use owner::{FileOwner, give};
 pub use parameters::Parameters;
 pub use passes::{History, interrupt};
-pub use past::{Past, PastQuestion, RemovedOfPod, read_past};
-pub use snapshots::read_snapshot;
-pub use store::{past_failures, read_ages};
+pub use past::{Past, PastQuestion, RemovedOfPod};
+pub use snapshots::SnapshotBefore;
+pub use store::{PastFailures, Stored, read_ages};
 pub use writer::StateStatus;

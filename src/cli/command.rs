@@ -28,7 +28,7 @@ use crate::model::{PastFailure, Pods};
 use crate::pass::Runner;
 use crate::pods::Freshness;
 use crate::snapshot::Look;
-use crate::state::{self, Journal};
+use crate::state::{self, Journal, PastFailures};
 use crate::system::blocking::BlockingPool;
 
 /// How long the command waits for the state directory.
@@ -52,9 +52,9 @@ async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<Vec<P
     let opened = app::open_state(config, runner).await?;
     runner
         .observer
-        .remember(opened.ages, opened.journal.clone());
+        .remember(opened.stored.ages, opened.journal.clone());
     runner.journal = opened.journal;
-    Ok(opened.history.failures)
+    Ok(opened.stored.history.failures)
 }
 
 /// Reads which sandboxes failed before, while a service may hold the journal. Without read access they are
@@ -63,8 +63,9 @@ async fn past_failures(config: &Config) -> Vec<PastFailure> {
     let Some(dir) = config.state.dir.clone() else {
         return Vec::new();
     };
-    let read =
-        move || state::past_failures(&dir).map_err(|error| format!("{}: {error}", dir.display()));
+    let read = move || {
+        state::ask(&dir, &PastFailures).map_err(|error| format!("{}: {error}", dir.display()))
+    };
     let failures = BlockingPool::new(1).run(STATE_PATIENCE, read).await;
     let failures = failures.map_err(|error| error.to_string());
     failures.and_then(|read| read).unwrap_or_else(|error| {

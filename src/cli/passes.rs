@@ -203,7 +203,7 @@ async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<ShownPasses> 
             limit: args.limit.unwrap_or(REMOVALS_MAX),
             ..RemovalFilter::default()
         };
-        let removals = state::read_removals(&dir, &removals)?.rows;
+        let removals = state::ask(&dir, &removals)?.rows;
         Ok(ShownPasses { passes, removals })
     };
     let read = BlockingPool::new(1).run(DISK_PATIENCE, read).await;

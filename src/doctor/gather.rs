@@ -66,7 +66,7 @@ impl Doctor {
     async fn past(&self, config: &Config, question: PastQuestion) -> Result<Past, String> {
         let dir = config.state.dir.clone();
         let dir = dir.ok_or_else(|| "nothing is kept (state.dir: null)".to_owned())?;
-        let read = move || state::read_past(&dir, &question).map_err(|error| error.to_string());
+        let read = move || state::ask(&dir, &question).map_err(|error| error.to_string());
         let read = self.disk.run(DATABASE, read).await;
         read.map_err(|error| error.to_string())?
     }

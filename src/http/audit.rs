@@ -19,7 +19,7 @@ pub(super) async fn passes(
         return Ok(json(StatusCode::OK, &object!({ "passes": passes })));
     }
     let filter = PassFilter::read(query, clock()).map_err(HttpError::bad)?;
-    let page = service.worker.runner().journal.passes(filter).await?;
+    let page = service.worker.runner().journal.ask(filter).await?;
     let answer = object!({ "passes": page.rows, "next": page.next });
     Ok(json(StatusCode::OK, &answer))
 }
@@ -30,7 +30,7 @@ pub(super) async fn removals(
     Query(query): Query<Vec<(String, String)>>,
 ) -> Result<Response, HttpError> {
     let filter = RemovalFilter::read(query, clock()).map_err(HttpError::bad)?;
-    let page = service.worker.runner().journal.removals(filter).await?;
+    let page = service.worker.runner().journal.ask(filter).await?;
     let answer = object!({ "removals": page.rows, "next": page.next });
     Ok(json(StatusCode::OK, &answer))
 }

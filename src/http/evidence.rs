@@ -11,7 +11,7 @@ use super::{HttpError, Service, clock, json};
 use crate::access::Peer;
 use crate::evidence::{cri_log, unpack};
 use crate::model::Evidence;
-use crate::state::{EvidenceFilter, EvidenceFound, ID_PREFIX_MIN};
+use crate::state::{EvidenceFilter, EvidenceFound, EvidenceOf, ID_PREFIX_MIN};
 
 /// Why a client gets no log.
 pub(super) const NO_LOGS: &str = "logs are served to processes of this node only, unless reading needs a credential \
@@ -25,7 +25,7 @@ pub(super) async fn list(
     Query(pairs): Query<Vec<(String, String)>>,
 ) -> Result<Response, HttpError> {
     let filter = EvidenceFilter::read(pairs, clock()).map_err(HttpError::bad)?;
-    let page = service.worker.runner().journal.evidence(filter).await?;
+    let page = service.worker.runner().journal.ask(filter).await?;
     let answer = object!({ "evidence": page.rows, "next": page.next });
     Ok(json(StatusCode::OK, &answer))
 }
@@ -75,7 +75,7 @@ pub(super) fn may_read_logs(service: &Service, peer: &Peer) -> bool {
 
 pub(super) async fn found(service: &Service, id: String) -> Result<(Evidence, Vec<u8>), HttpError> {
     let journal = &service.worker.runner().journal;
-    match journal.evidence_of(id.clone()).await? {
+    match journal.ask(EvidenceOf(id.clone())).await? {
         EvidenceFound::One(evidence, log) => Ok((*evidence, log)),
         EvidenceFound::Several => Err(HttpError::bad(format!(
             "\"{id}\" is ambiguous: the ids of several containers begin with it"

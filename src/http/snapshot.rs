@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use super::{HttpError, Service, clock};
 use crate::snapshot::Look;
 use crate::snapshot_file;
-use crate::state::Parameters;
+use crate::state::{Parameters, SnapshotBefore};
 
 /// Planning reads the same look: a plan on the file equals `GET /api/v1/plan` at its time. With `pass`, the node before
 /// that pass, which the database may have.
@@ -25,7 +25,8 @@ pub(super) async fn get(
 }
 
 async fn before(service: &Service, pass: &str) -> Result<Response, HttpError> {
-    let file = service.worker.runner().journal.snapshot(pass).await?;
+    let question = SnapshotBefore(pass.to_owned());
+    let file = service.worker.runner().journal.ask(question).await?;
     let none = || {
         let error = format!(
             "no snapshot from before a pass \"{pass}\" is kept: state.snapshots says how many are, of passes that \

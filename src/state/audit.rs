@@ -1,14 +1,13 @@
 //! Questions about the passes and removals in the database.
 
 use std::path::Path;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 
 use super::database::{Database, Error};
-use super::filter::{NUMBERS, ResultPage, Where, filter};
+use super::filter::{NUMBERS, Question, ResultPage, Where, filter};
 use super::journal::Journal;
 use super::lock::held;
 use super::parameters::Parameters;
@@ -28,9 +27,6 @@ const RESULTS: [&str; 6] = [
     "lost",
     "unknown",
 ];
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 filter! {
     /// Which passes, by when they were asked for; each field narrows the answer.
     PassFilter of "queued_at", at most PASSES_MAX {
@@ -110,14 +106,6 @@ pub struct RemovalRecord {
 }
 
 impl Journal {
-    /// Returns the passes of the filter.
-    ///
-    /// # Errors
-    /// If the database cannot be read in time.
-    pub async fn passes(&self, filter: PassFilter) -> Result<ResultPage<Pass>, Error> {
-        self.read(PATIENCE, move |sql| passes(sql, &filter)).await
-    }
-
     /// Returns a pass by its id; `None` if the database has none.
     ///
     /// # Errors
@@ -128,18 +116,7 @@ impl Journal {
             limit: 1,
             ..PassFilter::default()
         };
-        Ok(self.passes(filter).await?.rows.pop())
-    }
-
-    /// Returns the removals of the filter.
-    ///
-    /// # Errors
-    /// If the database cannot be read in time.
-    pub async fn removals(
-        &self,
-        filter: RemovalFilter,
-    ) -> Result<ResultPage<RemovalRecord>, Error> {
-        self.read(PATIENCE, move |sql| removals(sql, &filter)).await
+        Ok(self.ask(filter).await?.rows.pop())
     }
 }
 
@@ -150,7 +127,7 @@ impl Journal {
 /// If there is no database, or it cannot be read.
 pub fn read_passes(dir: &Path, filter: &PassFilter) -> Result<ResultPage<Pass>, Error> {
     let sql = Database::peek(dir)?;
-    let mut page = passes(&sql, filter)?;
+    let mut page = filter.answer(&sql)?;
     if held(dir).is_none() {
         for pass in page.rows.iter_mut().filter(|pass| !pass.is_done()) {
             *pass = cut_off(&sql, pass.clone())?;
@@ -161,44 +138,32 @@ pub fn read_passes(dir: &Path, filter: &PassFilter) -> Result<ResultPage<Pass>, 
     Ok(page)
 }
 
-/// Returns the removals of the filter in the same way.
-///
-/// # Errors
-/// If there is no database, or it cannot be read.
-pub fn read_removals(
-    dir: &Path,
-    filter: &RemovalFilter,
-) -> Result<ResultPage<RemovalRecord>, Error> {
-    Ok(removals(&Database::peek(dir)?, filter)?)
+impl Question for PassFilter {
+    type Answer = ResultPage<Pass>;
+
+    fn answer(&self, sql: &Connection) -> rusqlite::Result<ResultPage<Pass>> {
+        let select = "SELECT number, report FROM passes";
+        // Skips a report that this version cannot read.
+        self.conditions().page(sql, select, self.limit, |row| {
+            let report: String = row.get(1)?;
+            Ok((row.get(0)?, serde_json::from_str(&report).ok()))
+        })
+    }
 }
 
-fn passes(sql: &Connection, filter: &PassFilter) -> rusqlite::Result<ResultPage<Pass>> {
-    let page = filter.conditions().page(
-        sql,
-        "SELECT number, report FROM passes",
-        filter.limit,
-        |row| Ok((row.get(0)?, row.get::<_, String>(1)?)),
-    )?;
-    // Skips a report that this version cannot read.
-    let passes = page.rows.iter().map(|report| serde_json::from_str(report));
-    Ok(ResultPage {
-        rows: passes.filter_map(Result::ok).collect(),
-        next: page.next,
-    })
-}
+impl Question for RemovalFilter {
+    type Answer = ResultPage<RemovalRecord>;
 
-fn removals(
-    sql: &Connection,
-    filter: &RemovalFilter,
-) -> rusqlite::Result<ResultPage<RemovalRecord>> {
-    let select = "SELECT number, pass_id, \
-        (SELECT json_extract(report, '$.trigger') FROM passes WHERE passes.id = pass_id AND json_valid(report)), \
-        target, id, name, attempt, pod_uid, pod_namespace, pod_name, created_at, reason, intended_at, result, class, \
-        why, ended_at, duration_ms, freed_bytes FROM removals";
-    let limit = filter.limit.clamp(1, REMOVALS_MAX);
-    filter
-        .conditions()
-        .page(sql, select, limit, |row| Ok((row.get(0)?, record(row)?)))
+    fn answer(&self, sql: &Connection) -> rusqlite::Result<ResultPage<RemovalRecord>> {
+        let select = "SELECT number, pass_id, \
+            (SELECT json_extract(report, '$.trigger') FROM passes WHERE passes.id = pass_id AND json_valid(report)), \
+            target, id, name, attempt, pod_uid, pod_namespace, pod_name, created_at, reason, intended_at, result, \
+            class, why, ended_at, duration_ms, freed_bytes FROM removals";
+        let limit = self.limit.clamp(1, REMOVALS_MAX);
+        self.conditions().page(sql, select, limit, |row| {
+            Ok((row.get(0)?, Some(record(row)?)))
+        })
+    }
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<RemovalRecord> {

@@ -2,7 +2,6 @@
 //!
 //! On a disk with little room it takes no more than it has: the room that passes claimed stays theirs.
 
-use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,8 +9,8 @@ use rusqlite::{Connection, OptionalExtension, named_params};
 use tokio::sync::oneshot;
 
 use super::database::{DISK_RESERVE_BYTES, Database, Error, Sync, Writing, evidence_room as room};
-use super::filter::{NUMBERS, ResultPage, Where, filter};
-use super::journal::Journal;
+use super::filter::{NUMBERS, Question, ResultPage, Where, filter};
+use super::journal::{Journal, PATIENCE};
 use super::parameters::Parameters;
 use super::passes::NOW;
 use super::writer::WriterJob;
@@ -27,9 +26,6 @@ const FREED_PART: u64 = 20;
 pub const ID_PREFIX_MIN: usize = 6;
 /// Most evidence of one answer.
 const EVIDENCE_MAX: u32 = 1000;
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// How much evidence is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvidenceBounds {
@@ -69,6 +65,10 @@ filter! {
         exit_code: i32 = |it, key| it.number(key, &(i32::MIN.into()..=i32::MAX.into()))?, "exit_code = ?";
     }
 }
+
+/// Which evidence has this number, or is of the container with this id or beginning of one.
+#[derive(Clone, Debug)]
+pub struct EvidenceOf(pub String);
 
 /// The answer for one id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,41 +135,9 @@ impl Journal {
             drop(to.send(changed));
             damage
         };
-        self.ask(WriterJob::Evidence(Box::new(work)), done, at_most)
-            .await
+        let job = WriterJob::Evidence(Box::new(work));
+        self.answered(job, done, at_most).await
     }
-
-    /// Returns the evidence of the filter.
-    ///
-    /// # Errors
-    /// If the database cannot be read in time.
-    pub async fn evidence(&self, filter: EvidenceFilter) -> Result<ResultPage<Evidence>, Error> {
-        self.read(PATIENCE, move |sql| list(sql, &filter)).await
-    }
-
-    /// Returns the evidence with this number, or of the container with this id or beginning of one.
-    ///
-    /// # Errors
-    /// If the database cannot be read in time.
-    pub async fn evidence_of(&self, id: String) -> Result<EvidenceFound, Error> {
-        self.read(PATIENCE, move |sql| find(sql, &id)).await
-    }
-}
-
-/// Reads evidence as [`Journal::evidence`] does, beside a service that writes or without one.
-///
-/// # Errors
-/// If there is no database, or it cannot be read.
-pub fn read_evidence(dir: &Path, filter: &EvidenceFilter) -> Result<ResultPage<Evidence>, Error> {
-    Ok(list(&Database::peek(dir)?, filter)?)
-}
-
-/// Reads evidence as [`Journal::evidence_of`] does, in the same way.
-///
-/// # Errors
-/// The same.
-pub fn read_evidence_of(dir: &Path, id: &str) -> Result<EvidenceFound, Error> {
-    Ok(find(&Database::peek(dir)?, id)?)
 }
 
 /// Writes evidence, and makes room for it.
@@ -305,24 +273,26 @@ fn make_room(sql: &Connection, surplus: u64, keep_first: bool) -> rusqlite::Resu
     Ok(dropped)
 }
 
-fn list(sql: &Connection, filter: &EvidenceFilter) -> rusqlite::Result<ResultPage<Evidence>> {
-    let page = filter.conditions().page(
-        sql,
-        "SELECT number, facts FROM evidence",
-        filter.limit.clamp(1, EVIDENCE_MAX),
-        |row| {
-            let number: i64 = row.get(0)?;
-            Ok((number, (number, row.get::<_, String>(1)?)))
-        },
-    )?;
-    // Skips facts that this version cannot read.
-    let rows = page.rows.iter();
-    Ok(ResultPage {
-        rows: rows
-            .filter_map(|(number, facts)| read(*number, facts))
-            .collect(),
-        next: page.next,
-    })
+impl Question for EvidenceFilter {
+    type Answer = ResultPage<Evidence>;
+
+    fn answer(&self, sql: &Connection) -> rusqlite::Result<ResultPage<Evidence>> {
+        let (select, limit) = ("SELECT number, facts FROM evidence", self.limit);
+        let limit = limit.clamp(1, EVIDENCE_MAX);
+        // Skips facts that this version cannot read.
+        self.conditions().page(sql, select, limit, |row| {
+            let (number, facts): (i64, String) = (row.get(0)?, row.get(1)?);
+            Ok((number, read(number, &facts)))
+        })
+    }
+}
+
+impl Question for EvidenceOf {
+    type Answer = EvidenceFound;
+
+    fn answer(&self, sql: &Connection) -> rusqlite::Result<EvidenceFound> {
+        find(sql, &self.0)
+    }
 }
 
 fn find(sql: &Connection, id: &str) -> rusqlite::Result<EvidenceFound> {

@@ -1,9 +1,33 @@
-//! A filter of a question to the database: which rows it asks for, as an address, a command line and SQL have it.
+//! Questions to the database, and filters of them: which rows they ask for, as an address, a command line and SQL have
+//! it.
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
+
+use super::database::{Database, Error};
+
+/// A question that the database answers.
+pub trait Question: Send + 'static {
+    /// What it answers.
+    type Answer: Send + 'static;
+
+    /// Answers it.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    fn answer(&self, sql: &Connection) -> rusqlite::Result<Self::Answer>;
+}
+
+/// Reads an answer beside a service that may be writing, or without one; changes nothing.
+///
+/// # Errors
+/// If there is no database, or it cannot be read.
+pub fn ask<Q: Question>(dir: &Path, question: &Q) -> Result<Q::Answer, Error> {
+    Ok(question.answer(&Database::peek(dir)?)?)
+}
 
 /// Numbers of rows.
 pub(super) const NUMBERS: RangeInclusive<i64> = 1..=i64::MAX;
@@ -102,13 +126,14 @@ impl Where {
         }
     }
 
-    /// Asks for the newest rows, and for one more than the page holds: it tells whether there is another page.
+    /// Asks for the newest rows, and for one more than the page holds: it tells whether there is another page. `read`
+    /// returns a row's number, and `None` if the page leaves the row out.
     pub(super) fn page<T>(
         mut self,
         sql: &Connection,
         select: &str,
         limit: u32,
-        read: impl Fn(&Row<'_>) -> rusqlite::Result<(i64, T)>,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<(i64, Option<T>)>,
     ) -> rusqlite::Result<ResultPage<T>> {
         self.values.push(Value::Integer(i64::from(limit) + 1));
         let all = if self.conditions.is_empty() {
@@ -125,7 +150,7 @@ impl Where {
         rows.truncate(limit);
         let next = rows.last().map(|(number, _)| *number).filter(|_| !is_last);
         Ok(ResultPage {
-            rows: rows.into_iter().map(|(_, row)| row).collect(),
+            rows: rows.into_iter().filter_map(|(_, row)| row).collect(),
             next,
         })
     }

@@ -13,11 +13,12 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::ages::ImageAges;
 use super::database::{DatabaseLimits, Error, Sync, Writing};
+use super::filter::Question;
 use super::hold;
 use super::lines::{Lines, LinesTo};
 use super::lock::LockHeld;
-use super::passes::{self, History, RemovalEnd, RemovalIntent};
-use super::store::{LoadedState, StateDir};
+use super::passes::{self, RemovalEnd, RemovalIntent};
+use super::store::{StateDir, Stored};
 use super::writer::{self, PassPhase, StateStatus, WriterHealth, WriterJob};
 use crate::gc::Removal;
 use crate::model::{FleetHold, Pass, RemovalOutcome};
@@ -27,6 +28,8 @@ use prometheus_client::metrics::counter::Counter;
 const QUEUE_MAX: usize = 1024;
 /// Questions that may wait for the disk.
 const READERS_MAX: usize = 16;
+/// How long an answer may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a start waits for the state directory.
 const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -52,14 +55,8 @@ struct JournalInner {
 pub struct Opened {
     /// For new records.
     pub journal: Journal,
-    /// The stored passes.
-    pub history: History,
-    /// When images were first seen and last used.
-    pub ages: ImageAges,
-    /// The hold of all nodes that was last read.
-    pub hold: Option<FleetHold>,
-    /// Room that all evidence takes; `None` without a database.
-    pub evidence_bytes: Option<u64>,
+    /// What earlier runs left.
+    pub stored: Stored,
 }
 
 impl Journal {
@@ -96,29 +93,23 @@ impl Journal {
             let health = Arc::clone(&health);
             move || writer::run(StateDir::new(dir, limits, runtime), &jobs, &health, to)
         });
-        let found = match (thread, tokio::time::timeout(OPEN_PATIENCE, opened).await) {
+        let stored = match (thread, tokio::time::timeout(OPEN_PATIENCE, opened).await) {
             (Ok(_), Ok(Ok(found))) => found?,
             (Err(error), _) => without(&health, &error.to_string()),
             (Ok(_), Ok(Err(_))) => without(&health, "its thread panicked"),
             (Ok(_), Err(_)) => without(&health, &format!("no answer in {OPEN_PATIENCE:?}")),
         };
-        let late = Mutex::default();
         let inner = JournalInner {
             queue,
             health,
             readers: Arc::new(Semaphore::new(READERS_MAX)),
-            late,
+            late: Mutex::default(),
         };
-        Ok(Opened {
-            journal: Self {
-                inner: Some(Arc::new(inner)),
-                lines: None,
-            },
-            history: found.history,
-            ages: found.ages,
-            hold: found.hold,
-            evidence_bytes: found.evidence_bytes,
-        })
+        let journal = Self {
+            inner: Some(Arc::new(inner)),
+            lines: None,
+        };
+        Ok(Opened { journal, stored })
     }
 
     /// Returns the state of writing.
@@ -205,6 +196,14 @@ impl Journal {
         });
     }
 
+    /// Asks the database, behind what waits to be written.
+    ///
+    /// # Errors
+    /// If there is no database, it cannot be read, or the disk is too slow.
+    pub async fn ask<Q: Question>(&self, question: Q) -> Result<Q::Answer, Error> {
+        self.read(PATIENCE, move |sql| question.answer(sql)).await
+    }
+
     /// Reads from the database: at most `at_most`, behind what waits to be written.
     ///
     /// # Errors
@@ -232,12 +231,12 @@ impl Journal {
             drop(to.send(answer));
             error.map_or(Ok(()), Err)
         };
-        self.ask(WriterJob::Read(Box::new(read)), answer, at_most)
-            .await
+        let job = WriterJob::Read(Box::new(read));
+        self.answered(job, answer, at_most).await
     }
 
     /// Sends a job and waits for its answer.
-    pub(super) async fn ask<T>(
+    pub(super) async fn answered<T>(
         &self,
         job: WriterJob,
         answer: oneshot::Receiver<Result<T, Error>>,
@@ -339,9 +338,9 @@ impl JournalInner {
     }
 }
 
-fn without(health: &WriterHealth, error: &str) -> LoadedState {
+fn without(health: &WriterHealth, error: &str) -> Stored {
     health.failed(1, error);
-    LoadedState::default()
+    Stored::default()
 }
 
 #[cfg(test)]

@@ -2,13 +2,12 @@
 //! containers of some names ended.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, named_params};
 
-use super::database::{Database, Error};
 use super::evidence::read;
+use super::filter::Question;
 use crate::model::{Evidence, PodOwner};
 
 /// Most pods whose removals are counted one by one.
@@ -55,21 +54,17 @@ pub struct RemovedOfPod {
     pub came_24h: u64,
 }
 
-/// Reads the last 24 hours, beside a service that writes or without one: it may take seconds, in which the service's
-/// own thread must keep evidence.
-///
-/// # Errors
-/// If there is no database, or it cannot be read.
-pub fn read_past(dir: &Path, question: &PastQuestion) -> Result<Past, Error> {
-    Ok(past(&Database::peek(dir)?, question)?)
-}
+/// May take seconds, in which the service's own thread must keep evidence: ask beside it.
+impl Question for PastQuestion {
+    type Answer = Past;
 
-fn past(sql: &Connection, question: &PastQuestion) -> rusqlite::Result<Past> {
-    Ok(Past {
-        removed: removed(sql, question.now)?,
-        owners: owners(sql)?,
-        ends: ends(sql, &question.names)?,
-    })
+    fn answer(&self, sql: &Connection) -> rusqlite::Result<Past> {
+        Ok(Past {
+            removed: removed(sql, self.now)?,
+            owners: owners(sql)?,
+            ends: ends(sql, &self.names)?,
+        })
+    }
 }
 
 fn removed(sql: &Connection, now: Timestamp) -> rusqlite::Result<Vec<RemovedOfPod>> {

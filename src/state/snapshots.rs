@@ -1,17 +1,12 @@
 //! The node as it was before the last passes that removed something.
 
-use std::path::Path;
-use std::time::Duration;
-
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::database::{DISK_RESERVE_BYTES, Database, Error, SNAPSHOTS_BYTES, Sync, Writing};
+use super::filter::Question;
 use super::journal::Journal;
 use super::writer::WriterJob;
-
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Journal {
     /// Keeps a snapshot file of the node before a pass, which `file` makes on the thread that writes: `None`, if it
@@ -39,28 +34,19 @@ impl Journal {
         };
         self.send(WriterJob::Evidence(Box::new(work)), 1);
     }
+}
 
-    /// Returns the snapshot file of the node before a pass, if there is one.
-    ///
-    /// # Errors
-    /// If the database cannot be read in time.
-    pub async fn snapshot(&self, pass_id: &str) -> Result<Option<Vec<u8>>, Error> {
-        let pass_id = pass_id.to_owned();
-        self.read(PATIENCE, move |sql| file_of(sql, &pass_id)).await
+/// What the snapshot file of the node before the pass with this id is, if there is one.
+#[derive(Clone, Debug)]
+pub struct SnapshotBefore(pub String);
+
+impl Question for SnapshotBefore {
+    type Answer = Option<Vec<u8>>;
+
+    fn answer(&self, sql: &Connection) -> rusqlite::Result<Option<Vec<u8>>> {
+        let file = "SELECT file FROM snapshots WHERE pass_id = ?";
+        sql.query_row(file, [&self.0], |row| row.get(0)).optional()
     }
-}
-
-/// Returns the snapshot file of the node before a pass, read beside a service that may be writing.
-///
-/// # Errors
-/// If there is no database, or it cannot be read.
-pub fn read_snapshot(dir: &Path, pass_id: &str) -> Result<Option<Vec<u8>>, Error> {
-    Ok(file_of(&Database::peek(dir)?, pass_id)?)
-}
-
-fn file_of(sql: &Connection, pass_id: &str) -> rusqlite::Result<Option<Vec<u8>>> {
-    let file = "SELECT file FROM snapshots WHERE pass_id = ?";
-    sql.query_row(file, [pass_id], |row| row.get(0)).optional()
 }
 
 fn keep(

@@ -8,6 +8,7 @@ use rusqlite::Connection;
 
 use super::ages::ImageAges;
 use super::database::{Database, DatabaseLimits, Error, NAME, Sync, Writing, evidence_room};
+use super::filter::Question;
 use super::lock::{Lock, LockHeld, NoLock};
 use super::passes::{self, History};
 use super::{files, hold};
@@ -15,12 +16,15 @@ use crate::model::{FleetHold, PastFailure};
 
 /// The content found in the database.
 #[derive(Debug, Default)]
-pub(super) struct LoadedState {
-    pub(super) history: History,
-    pub(super) ages: ImageAges,
-    pub(super) hold: Option<FleetHold>,
-    /// `None`: there is no database, or it was open already.
-    pub(super) evidence_bytes: Option<u64>,
+pub struct Stored {
+    /// The passes.
+    pub history: History,
+    /// When images were first seen and last used.
+    pub ages: ImageAges,
+    /// The hold of all nodes that was last read.
+    pub hold: Option<FleetHold>,
+    /// Room that all evidence takes; `None`: there is no database, or it was open already.
+    pub evidence_bytes: Option<u64>,
 }
 
 /// Why nothing is stored.
@@ -87,7 +91,7 @@ impl StateDir {
     }
 
     /// Opens everything that is not open yet. May be called again after a failure.
-    pub(super) fn open(&mut self) -> Result<LoadedState, Unusable> {
+    pub(super) fn open(&mut self) -> Result<Stored, Unusable> {
         let failed = |path: &Path, source: io::Error| {
             let path = path.to_owned();
             Unusable::Failed(Error::File { path, source })
@@ -101,7 +105,7 @@ impl StateDir {
             });
         }
         if self.database.is_some() {
-            return Ok(LoadedState::default());
+            return Ok(Stored::default());
         }
         let opened = match self.damage.take() {
             None => self.open_database(),
@@ -114,9 +118,9 @@ impl StateDir {
         .map_err(Unusable::Failed)
     }
 
-    fn open_database(&mut self) -> Result<LoadedState, Error> {
+    fn open_database(&mut self) -> Result<Stored, Error> {
         let database = Database::open(&self.dir, self.limits)?;
-        let found = LoadedState {
+        let found = Stored {
             history: passes::history(database.connection())?,
             ages: ImageAges::read(database.connection())?,
             hold: hold::read(database.connection())?,
@@ -128,10 +132,10 @@ impl StateDir {
 
     /// Sets a damaged file aside, and writes what of it could be read into a new one. If there is no space for both,
     /// the damaged one goes.
-    fn begin_anew(&mut self, damage: &Error) -> Result<LoadedState, Error> {
+    fn begin_anew(&mut self, damage: &Error) -> Result<Stored, Error> {
         let path = self.dir.join(NAME);
         let found =
-            Database::peek(&self.dir).map_or_else(|_| LoadedState::default(), |sql| salvage(&sql));
+            Database::peek(&self.dir).map_or_else(|_| Stored::default(), |sql| salvage(&sql));
         let at = |source| Error::File {
             path: path.clone(),
             source,
@@ -226,8 +230,8 @@ impl StateDir {
 }
 
 /// What can be read of a damaged database.
-fn salvage(sql: &Connection) -> LoadedState {
-    LoadedState {
+fn salvage(sql: &Connection) -> Stored {
+    Stored {
         history: passes::history(sql).unwrap_or_else(|_| History {
             failures: passes::failures(sql).unwrap_or_default(),
             ..History::default()
@@ -239,7 +243,7 @@ fn salvage(sql: &Connection) -> LoadedState {
     }
 }
 
-fn carry(writing: &Writing<'_>, found: &LoadedState) -> rusqlite::Result<()> {
+fn carry(writing: &Writing<'_>, found: &Stored) -> rusqlite::Result<()> {
     // An unfinished pass ended with the process before.
     let before = Writing {
         process: writing.process - 1,
@@ -258,16 +262,19 @@ fn carry(writing: &Writing<'_>, found: &LoadedState) -> rusqlite::Result<()> {
     found.ages.write(writing.sql)
 }
 
-/// Reads which sandboxes failed, for a command that only shows them: without the lock, beside a service that writes,
-/// and without writing.
-///
-/// # Errors
-/// If there is no database, or it cannot be read.
-pub fn past_failures(dir: &Path) -> Result<Vec<PastFailure>, Error> {
-    Ok(passes::failures(&Database::peek(dir)?)?)
+/// Which sandboxes failed.
+#[derive(Clone, Copy, Debug)]
+pub struct PastFailures;
+
+impl Question for PastFailures {
+    type Answer = Vec<PastFailure>;
+
+    fn answer(&self, sql: &Connection) -> rusqlite::Result<Vec<PastFailure>> {
+        passes::failures(sql)
+    }
 }
 
-/// Reads the image ages in the same way; none if they cannot be read: then every image is young.
+/// Reads the image ages beside a service that may be writing; none if they cannot be read: then every image is young.
 pub fn read_ages(dir: &Path) -> ImageAges {
     let read = Database::peek(dir).and_then(|sql| Ok(ImageAges::read(&sql)?));
     read.unwrap_or_else(|error| {

@@ -17,7 +17,7 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::database::{DatabaseLimits, NAME, Sync, Writing};
 use super::passes::{self, History, RemovalEnd, RemovalIntent};
-use super::store::{LoadedState, StateDir};
+use super::store::{StateDir, Stored};
 use crate::gc::{Removal, Subject};
 use crate::model::{
     Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodRef, PodUid, PodsReport,
@@ -133,7 +133,7 @@ fn put(writing: &Writing<'_>, entry: Entry) -> rusqlite::Result<()> {
 }
 
 /// One process on a directory: opens, writes, dies.
-fn live_with(dir: &Path, limits: DatabaseLimits, entries: &[Entry]) -> (StateDir, LoadedState) {
+fn live_with(dir: &Path, limits: DatabaseLimits, entries: &[Entry]) -> (StateDir, Stored) {
     let mut store = StateDir::new(dir.to_owned(), limits, "/run/cri.sock".to_owned());
     let found = store.open().unwrap();
     // Damage that it meets shows at the next write.
@@ -145,7 +145,7 @@ fn live_with(dir: &Path, limits: DatabaseLimits, entries: &[Entry]) -> (StateDir
     (store, found)
 }
 
-fn live(dir: &Path, entries: &[Entry]) -> LoadedState {
+fn live(dir: &Path, entries: &[Entry]) -> Stored {
     live_with(dir, SMALL, entries).1
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::ages::ImageAges;
 use super::database::{Database, Error, Sync, Writing};
 use super::lock::LockHeld;
-use super::store::{LoadedState, StateDir, Unusable};
+use super::store::{StateDir, Stored, Unusable};
 
 /// Writes records.
 type WriteJob = Box<dyn FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send>;
@@ -142,7 +142,7 @@ pub(super) fn run(
     mut store: StateDir,
     jobs: &Receiver<WriterJob>,
     health: &Arc<WriterHealth>,
-    opened: oneshot::Sender<Result<LoadedState, LockHeld>>,
+    opened: oneshot::Sender<Result<Stored, LockHeld>>,
 ) {
     let found = open(&mut store, health);
     let held = found.is_err();
@@ -216,7 +216,7 @@ fn claim_some(store: &mut StateDir, health: &WriterHealth) -> bool {
     })
 }
 
-fn open(store: &mut StateDir, health: &WriterHealth) -> Result<LoadedState, LockHeld> {
+fn open(store: &mut StateDir, health: &WriterHealth) -> Result<Stored, LockHeld> {
     let result = store.open();
     health.noted(store);
     match result {
@@ -228,7 +228,7 @@ fn open(store: &mut StateDir, health: &WriterHealth) -> Result<LoadedState, Lock
                 error.push_str("; a second crisweep on this node is not prevented either");
             }
             health.failed(1, &error);
-            Ok(LoadedState::default())
+            Ok(Stored::default())
         }
     }
 }

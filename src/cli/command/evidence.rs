@@ -20,7 +20,7 @@ use crate::cli::service::{ServiceQuery, Site};
 use crate::config::Config;
 use crate::evidence::{cri_log, unpack};
 use crate::model::{Evidence, escape, short_duration, short_size};
-use crate::state::{EvidenceFilter, EvidenceFound, read_evidence, read_evidence_of};
+use crate::state::{self, EvidenceFilter, EvidenceFound, EvidenceOf};
 
 /// How long the service may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -191,7 +191,7 @@ async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
     let listed: EvidencePage = match question.ask(path.trim_end_matches('?')).await? {
         Ok(listed) => listed,
         Err(why) => {
-            let page = read_evidence(own(&site.config, &why)?, &filter)?;
+            let page = state::ask(own(&site.config, &why)?, &filter)?;
             EvidencePage {
                 evidence: page.rows,
                 next: page.next,
@@ -218,7 +218,7 @@ async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
             let log = question.bytes(&path).await?;
             (evidence, log.map_err(anyhow::Error::msg)?)
         }
-        Err(why) => match read_evidence_of(own(&site.config, &why)?, &args.id)? {
+        Err(why) => match state::ask(own(&site.config, &why)?, &EvidenceOf(args.id.clone()))? {
             EvidenceFound::One(evidence, packed) => (
                 *evidence,
                 unpack(&packed).context("the kept log is damaged")?,

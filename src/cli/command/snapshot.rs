@@ -14,7 +14,7 @@ use crate::cli::service::{RUNTIME_NAMED, ServiceQuery, Site};
 use crate::config::Config;
 use crate::model::escape;
 use crate::snapshot_file::{self, FILE_MAX_BYTES, SnapshotFile};
-use crate::state;
+use crate::state::{self, SnapshotBefore};
 use crate::system::blocking::BlockingPool;
 use crate::system::file::{Existing, try_private, write_private};
 
@@ -151,8 +151,8 @@ async fn from_service(
 async fn kept(config: &Config, pass: &str) -> anyhow::Result<Vec<u8>> {
     let dir = config.state.dir.clone();
     let dir = dir.context("nothing is kept (state.dir: null)")?;
-    let id = pass.to_owned();
-    let read = move || state::read_snapshot(&dir, &id);
+    let question = SnapshotBefore(pass.to_owned());
+    let read = move || state::ask(&dir, &question);
     let file = BlockingPool::new(1).run(DISK_TIMEOUT, read).await;
     let file = file.context("the disk of state.dir")??;
     file.with_context(|| {

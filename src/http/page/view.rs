@@ -255,7 +255,7 @@ async fn evidence_of_pod(service: &Service, asked: &Asked) -> PageResult<Vec<Evi
         limit: EVIDENCE_ROWS,
         ..EvidenceFilter::default()
     };
-    let page = service.worker.runner().journal.evidence(filter).await;
+    let page = service.worker.runner().journal.ask(filter).await;
     page.map(|page| page.rows)
         .map_err(|error| error.to_string())
 }

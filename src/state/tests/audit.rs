@@ -31,7 +31,7 @@ fn all() -> RemovalFilter {
 async fn found(journal: &Journal, change: impl FnOnce(&mut RemovalFilter)) -> String {
     let mut filter = all();
     change(&mut filter);
-    let page = journal.removals(filter).await.unwrap();
+    let page = journal.ask(filter).await.unwrap();
     assert_eq!(page.next, None);
     page.rows.iter().map(|row| &row.id[63..]).collect()
 }
@@ -115,7 +115,7 @@ async fn pages_show_each_removal_once() {
             before,
             ..all()
         };
-        let page = journal.removals(filter).await.unwrap();
+        let page = journal.ask(filter).await.unwrap();
         pages.push(
             page.rows
                 .iter()
@@ -134,7 +134,7 @@ async fn pages_show_each_removal_once() {
 async fn a_removal_names_what_asked_for_it_and_how_it_ended() {
     let dir = tempfile::tempdir().unwrap();
     let journal = journal(dir.path(), &five()).await;
-    let page = journal.removals(all()).await.unwrap();
+    let page = journal.ask(all()).await.unwrap();
     let row = &page.rows[3];
     assert_eq!(row.trigger.as_ref().unwrap()["cause"], "manual");
     let end = [&row.result, &row.class, &row.why].map(|text| text.as_deref().unwrap());
@@ -153,7 +153,7 @@ async fn passes_are_found_by_outcome_and_cause() {
             limit: 5,
             ..PassFilter::default()
         };
-        journal.passes(filter).await.unwrap().rows
+        journal.ask(filter).await.unwrap().rows
     };
     assert_eq!(found(Some("completed"), Some("manual")).await, [ended(1)]);
     assert_eq!(found(None, None).await, [ended(1)]);

@@ -2,7 +2,7 @@
 
 use super::super::database::{Database, evidence_room};
 use super::super::evidence::{EvidenceBounds, EvidenceFilter, EvidenceFound};
-use super::super::{Journal, read_evidence};
+use super::super::{EvidenceOf, Journal, ask};
 use super::*;
 use crate::model::{Evidence, EvidenceLog, EvidencePod};
 
@@ -78,7 +78,7 @@ async fn ids(journal: &Journal) -> String {
         limit: 1000,
         ..EvidenceFilter::default()
     };
-    let page = journal.evidence(filter).await.unwrap();
+    let page = journal.ask(filter).await.unwrap();
     page.rows
         .iter()
         .map(|row| &row.container_id[63..])
@@ -202,7 +202,7 @@ async fn it_is_found_by_number_id_or_the_beginning_of_one() {
     let journal = open(dir.path()).await;
     keep(&journal, evidence(1, "a", 0), PLENTY).await;
     keep(&journal, evidence(0x1f << 50, "a", 0), PLENTY).await;
-    let find = async |id: &str| match journal.evidence_of(id.to_owned()).await.unwrap() {
+    let find = async |id: &str| match journal.ask(EvidenceOf(id.to_owned())).await.unwrap() {
         EvidenceFound::One(it, log) => Some((it.number, log.len())),
         EvidenceFound::Several => Some((0, 0)),
         EvidenceFound::None => None,
@@ -218,7 +218,7 @@ async fn it_is_found_by_number_id_or_the_beginning_of_one() {
         "too short for an id, and no number"
     );
     assert_eq!(find("x").await, None);
-    let all = read_evidence(
+    let all = ask(
         dir.path(),
         &EvidenceFilter {
             limit: 10,

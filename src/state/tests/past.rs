@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, params};
 
-use super::super::{PastQuestion, read_past};
+use super::super::{PastQuestion, ask};
 use super::*;
 
 const HOUR: i64 = 3600;
@@ -70,7 +70,7 @@ fn removals_count_by_when_their_object_came() {
     let ended = Timestamp::from_second(START - HOUR / 2).unwrap();
     keep(&sql, "late", &format!("{{\"finished_at\":\"{ended}\"}}"));
     keep(&sql, "damaged", "{");
-    let past = read_past(dir.path(), &question(&[])).unwrap();
+    let past = ask(dir.path(), &question(&[])).unwrap();
     let mut counts: Vec<_> = past
         .removed
         .iter()
@@ -108,7 +108,7 @@ fn ends_are_those_of_the_wanted_names_and_bounded() {
         keep(&sql, &format!("c{attempt}"), &facts(attempt));
     }
     keep(&sql, "damaged", "{}");
-    let ends = |names| read_past(dir.path(), &question(names)).unwrap().ends;
+    let ends = |names| ask(dir.path(), &question(names)).unwrap().ends;
     let found = ends(&[("u", "app"), ("u", "other"), ("x", "app")]);
     // The newest of the 30 cannot be read.
     let attempts: Vec<u32> = found.iter().map(|it| it.attempt).collect();
@@ -119,5 +119,5 @@ fn ends_are_those_of_the_wanted_names_and_bounded() {
 #[test]
 fn without_a_database_there_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
-    read_past(dir.path(), &question(&[])).unwrap_err();
+    ask(dir.path(), &question(&[])).unwrap_err();
 }

@@ -278,5 +278,5 @@ async fn image_ages_are_written_on_a_full_disk() {
         open(dir.clone()).await.ok()
     })
     .await;
-    assert_eq!(again.ages, ages);
+    assert_eq!(again.stored.ages, ages);
 }
