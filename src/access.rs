@@ -33,6 +33,8 @@ use review::{Review, Reviewed};
 use tls::{PeerIdentity, Tls};
 use tokens::Tokens;
 use web::Web;
+use web_config::{ClientAuth, TlsServerConfig, WebConfig};
+use web_config_watch::WebConfigInForce;
 
 /// The user name with which a token of a file is a password.
 const TOKEN_USER: &str = "token";
@@ -167,7 +169,8 @@ impl Access {
             Some(path) => Some(Web::open(path, &disks.web).await?),
             None => None,
         };
-        refuse_names_without_effect(config, web.as_ref())?;
+        let in_force = web.as_ref().map(Web::in_force);
+        refuse_names_without_effect(config, in_force.as_deref().map(|it| &it.web))?;
         let review = match (config.token_review.enabled, api_server) {
             (false, _) => None,
             (true, None) => return Err(Error::NoApiServer),
@@ -198,25 +201,24 @@ impl Access {
             return Decision::Allowed(None);
         }
         let by_header = self.by_header(asking).await;
-        if let Some(Decision::Allowed(_)) = by_header {
-            return by_header.unwrap_or_else(|| lacks_credential(asking.scope));
+        if let Some(allowed @ Decision::Allowed(_)) = by_header {
+            return allowed;
         }
         let by_certificate = asking.peer.certificate();
         let by_certificate = by_certificate.and_then(|it| self.by_certificate(it, asking.scope));
-        if let Some(Decision::Allowed(_)) = by_certificate {
-            return by_certificate.unwrap_or_else(|| lacks_credential(asking.scope));
+        if let Some(allowed @ Decision::Allowed(_)) = by_certificate {
+            return allowed;
         }
-        let owner = if asking.peer.is_unix() || !self.has_credentials() {
-            asking.peer.trusted_owner()
-        } else {
-            Err(String::new())
-        };
-        match owner {
+        let has_credentials = self.has_credentials();
+        let refused = by_header.or(by_certificate);
+        let refused = refused.unwrap_or_else(|| lacks_credential(asking.scope));
+        if has_credentials && !asking.peer.is_unix() {
+            return refused;
+        }
+        match asking.peer.trusted_owner() {
             Ok(caller) => Decision::Allowed(Some(caller)),
-            Err(why) if !self.has_credentials() => Decision::Forbidden(why),
-            Err(_) => by_header
-                .or(by_certificate)
-                .unwrap_or_else(|| lacks_credential(asking.scope)),
+            Err(_) if has_credentials => refused,
+            Err(why) => Decision::Forbidden(why),
         }
     }
 
@@ -226,8 +228,12 @@ impl Access {
         if let Some(token) = after_scheme(header, "bearer").filter(|_| self.takes_tokens()) {
             return Some(self.by_token(token, asking).await);
         }
-        let encoded = after_scheme(header, "basic")?;
-        if let Some(found) = self.token_as_password(encoded).await {
+        let shown = web::decode(after_scheme(header, "basic")?);
+        // A browser asks people for a user and a password only: a token of a file is the password of the user `token`.
+        if let Some((user, token)) = &shown
+            && user == TOKEN_USER
+            && let Some(found) = self.tokens.find(token).await
+        {
             let caller = Caller::new(CallerKind::Token, found.name);
             return Some(grant(caller, found.scope, asking.scope));
         }
@@ -235,33 +241,35 @@ impl Access {
             let why = "the user must be \"token\" and the password a token";
             return Some(Decision::Unauthenticated(why.into()));
         }
-        let web = self.web.as_ref().filter(|web| web.has_users())?;
-        Some(
-            match web.check(&self.passwords, asking.peer, encoded).await {
-                (user, PasswordVerdict::Right) => {
-                    let has = scope_of(self.act_users.is_empty() || self.act_users.contains(&user));
-                    grant(Caller::new(CallerKind::User, user), has, asking.scope)
-                }
-                (_, PasswordVerdict::Wrong) => {
-                    Decision::Unauthenticated("the user or the password is wrong".into())
-                }
-                (_, PasswordVerdict::Busy) => Decision::Unavailable(
-                    "too many passwords are being checked; try again later".into(),
-                ),
-            },
-        )
+        let in_force = self.in_force()?;
+        let users = Some(&in_force.web.users).filter(|users| !users.is_empty())?;
+        let (user, password) = shown.unzip();
+        let user = user.unwrap_or_default();
+        let verdict = match password {
+            Some(password) => {
+                let client = asking.peer.client();
+                self.passwords.check(users, client, &user, &password).await
+            }
+            None => PasswordVerdict::Wrong,
+        };
+        Some(match verdict {
+            PasswordVerdict::Right => {
+                let has = scope_of(self.act_users.is_empty() || self.act_users.contains(&user));
+                grant(Caller::new(CallerKind::User, user), has, asking.scope)
+            }
+            PasswordVerdict::Wrong => {
+                Decision::Unauthenticated("the user or the password is wrong".into())
+            }
+            PasswordVerdict::Busy => {
+                let why = "too many passwords are being checked; try again later";
+                Decision::Unavailable(why.into())
+            }
+        })
     }
 
-    /// A browser asks people for a user and a password only: a token of a file is the password of the user `token`.
-    async fn token_as_password(&self, encoded: &str) -> Option<tokens::TokenMatch> {
-        if self.tokens.files().is_empty() {
-            return None;
-        }
-        let (user, password) = web::decode(encoded)?;
-        if user != TOKEN_USER {
-            return None;
-        }
-        self.tokens.find(&password).await
+    /// Returns what the web configuration file says now, if there is one.
+    fn in_force(&self) -> Option<Arc<WebConfigInForce>> {
+        self.web.as_ref().map(Web::in_force)
     }
 
     fn takes_passwords_only_as_tokens(&self) -> bool {
@@ -297,9 +305,9 @@ impl Access {
     /// Judges by the settings in force, which may have changed since the handshake. `None`: they accept no such
     /// certificate any more.
     fn by_certificate(&self, identity: &PeerIdentity, needs: Scope) -> Option<Decision> {
-        let clients = self.web.as_ref()?.clients()?;
+        let in_force = self.in_force()?;
         let names = &identity.sans;
-        let allowed = clients.allowed_sans.as_ref();
+        let allowed = in_force.web.trusted()?.allowed_sans.as_ref();
         let accepted = allowed.map(|allowed| names.iter().find(|name| allowed.contains(*name)));
         if accepted == Some(None) {
             return None;
@@ -320,8 +328,8 @@ impl Access {
 
     /// Says whether any credential is configured: then being on this node proves nothing, except on a unix socket.
     pub fn has_credentials(&self) -> bool {
-        let web = self.web.as_ref();
-        self.takes_tokens() || web.is_some_and(|web| web.has_users() || web.verifies_clients())
+        let verifies = |it: Arc<WebConfigInForce>| it.web.trusted().is_some();
+        self.takes_tokens() || self.has_users() || self.in_force().is_some_and(verifies)
     }
 
     /// Says whether reading needs a credential.
@@ -331,7 +339,11 @@ impl Access {
 
     /// Says whether the handshake demands a certificate, and verifies it.
     pub fn demands_certificates(&self) -> bool {
-        self.web.as_ref().is_some_and(Web::demands_certificates)
+        let demands = |tls: &TlsServerConfig| {
+            matches!(tls.client_auth, ClientAuth::RequireAndVerifyClientCert(_))
+        };
+        let in_force = self.in_force();
+        in_force.is_some_and(|it| it.web.tls.as_ref().is_some_and(demands))
     }
 
     fn takes_tokens(&self) -> bool {
@@ -339,22 +351,17 @@ impl Access {
     }
 
     fn has_users(&self) -> bool {
-        self.web.as_ref().is_some_and(Web::has_users)
+        self.in_force().is_some_and(|it| !it.web.users.is_empty())
     }
 
     /// Returns the challenges of a 401. A browser is asked for a user and a password where it can show a token so; other
     /// clients show tokens as such.
     pub fn challenges(&self, client: ClientKind) -> Vec<&'static str> {
         let by_token = client == ClientKind::Browser && self.takes_passwords_only_as_tokens();
-        let challenges = [
-            (
-                self.has_users() || by_token,
-                "Basic realm=\"crisweep\", charset=\"UTF-8\"",
-            ),
-            (self.takes_tokens(), "Bearer realm=\"crisweep\""),
-        ];
-        let used = challenges.into_iter().filter(|(is_used, _)| *is_used);
-        used.map(|(_, challenge)| challenge).collect()
+        let basic = "Basic realm=\"crisweep\", charset=\"UTF-8\"";
+        let basic = (self.has_users() || by_token).then_some(basic);
+        let bearer = self.takes_tokens().then_some("Bearer realm=\"crisweep\"");
+        basic.into_iter().chain(bearer).collect()
     }
 
     /// Returns what a browser asks people for, if it can show any credential that is configured.
@@ -369,25 +376,26 @@ impl Access {
 
     /// Returns TLS, if the web configuration file asks for it.
     pub fn tls(&self) -> Option<Tls> {
-        self.web.as_ref()?.tls()
+        self.in_force()?.tls.clone()
     }
 
     /// Returns the headers that the web configuration file adds to each answer.
     pub fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
-        self.web.as_ref().map(Web::headers).unwrap_or_default()
+        let headers = self.in_force().map(|it| it.web.headers.clone());
+        headers.unwrap_or_default()
     }
 }
 
 /// Refuses names that may act where nothing can prove them: a wrong name would silently lock its holder out, and an
 /// operator who took them for a restriction would be wrong.
-fn refuse_names_without_effect(config: &Config, web: Option<&Web>) -> Result<(), Error> {
-    let has_user = |user: &String| web.is_some_and(|web| web.has_user(user));
+fn refuse_names_without_effect(config: &Config, web: Option<&WebConfig>) -> Result<(), Error> {
+    let has_user = |user: &String| web.is_some_and(|web| web.users.contains_key(user));
     if let Some(user) = config.act_users.iter().find(|user| !has_user(user)) {
         return Err(Error::WithoutEffect(format!(
             "web.act_users: \"{user}\" is no user of basic_auth_users in web.config_file"
         )));
     }
-    if !config.act_client_sans.is_empty() && !web.is_some_and(Web::verifies_clients) {
+    if !config.act_client_sans.is_empty() && web.and_then(WebConfig::trusted).is_none() {
         return Err(Error::WithoutEffect(
             "web.act_client_sans: no client certificate is verified; set client_ca_file and client_auth_type in \
              web.config_file"

@@ -87,8 +87,9 @@ impl Config {
     /// Checks the keys against each other.
     pub fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
         let mut listen = self.listen.iter().enumerate();
+        let takes_a_free_port = |it: &Listen| matches!(it, Listen::Tcp(it) if it.port() == 0);
         let double = listen.find(|(index, address)| {
-            !address.takes_a_free_port() && self.listen.iter().take(*index).any(|it| it == *address)
+            !takes_a_free_port(address) && self.listen.iter().take(*index).any(|it| it == *address)
         });
         if let Some((_, address)) = double {
             refuse("web.listen", format!("names {address} twice"));
@@ -111,15 +112,6 @@ pub enum Listen {
     Tcp(SocketAddr),
     /// The path of a unix socket.
     Unix(PathBuf),
-}
-
-impl Listen {
-    fn takes_a_free_port(&self) -> bool {
-        match self {
-            Self::Tcp(address) => address.port() == 0,
-            Self::Unix(_) => false,
-        }
-    }
 }
 
 impl fmt::Display for Listen {

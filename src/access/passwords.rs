@@ -5,11 +5,10 @@
 //! are remembered. An unknown user costs the same as a known one, so that time does not tell which users exist.
 
 mod hash;
-mod recent;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +20,6 @@ use tokio::task::spawn_blocking;
 
 use super::digest::{Digest, NoRandomness, digest, random_key};
 pub use hash::{BcryptHash, COST_MAX};
-use recent::RecentDigests;
 
 /// Passwords that wait for their hash, that of the running computation included.
 pub const WAITING_MAX: u32 = 16;
@@ -33,30 +31,7 @@ const RIGHT_MAX: usize = 1_024;
 const WRONG_MAX: usize = 256;
 
 /// Users with their hashed passwords.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BasicAuthUsers(BTreeMap<String, BcryptHash>);
-
-impl BasicAuthUsers {
-    /// Takes users and their hashes.
-    pub fn new(users: BTreeMap<String, BcryptHash>) -> Self {
-        Self(users)
-    }
-
-    /// Says that no basic authentication is configured.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Says whether there is such a user.
-    pub fn contains(&self, user: &str) -> bool {
-        self.0.contains_key(user)
-    }
-
-    /// Returns the number of users.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-}
+pub type BasicAuthUsers = BTreeMap<String, BcryptHash>;
 
 /// What a check says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +60,32 @@ struct PasswordsInner {
 struct KnownPasswords {
     right: RecentDigests,
     wrong: RecentDigests,
+}
+
+/// A bounded set of digests; the oldest makes room. Small enough to look through.
+struct RecentDigests {
+    most: usize,
+    digests: VecDeque<Digest>,
+}
+
+impl RecentDigests {
+    fn new(most: usize) -> Self {
+        let digests = VecDeque::new();
+        Self { most, digests }
+    }
+
+    fn contains(&self, digest: &Digest) -> bool {
+        self.digests.contains(digest)
+    }
+
+    fn insert(&mut self, digest: Digest) {
+        if !self.contains(&digest) {
+            self.digests.push_back(digest);
+        }
+        if self.digests.len() > self.most {
+            self.digests.pop_front();
+        }
+    }
 }
 
 impl std::fmt::Debug for Passwords {
@@ -164,7 +165,7 @@ impl Passwords {
 
 impl PasswordsInner {
     fn question(&self, users: &BasicAuthUsers, user: &str, password: &[u8]) -> PasswordCheck {
-        let known = users.0.get(user);
+        let known = users.get(user);
         let hash = known.cloned().unwrap_or_else(|| self.decoy(users, user));
         let cost = hash.cost().to_le_bytes();
         let texts = [user.as_bytes(), hash.salt(), hash.digest(), password, &cost];
@@ -183,7 +184,7 @@ impl PasswordsInner {
         let number = bytes.as_ref().iter().take(4);
         let number = number.fold(0, |sum, byte| sum << 8 | usize::from(*byte));
         let at = number.checked_rem(users.len()).unwrap_or(0);
-        let cost = users.0.values().nth(at).map(BcryptHash::cost);
+        let cost = users.values().nth(at).map(BcryptHash::cost);
         BcryptHash::decoy(cost, bytes.as_ref())
     }
 

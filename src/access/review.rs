@@ -56,8 +56,10 @@ pub enum Reviewed {
 #[derive(Clone)]
 pub struct Review {
     reviewer: Arc<Reviewer>,
-    users: Arc<AnswerCache<Authentication>>,
-    grants: Arc<AnswerCache<Grant>>,
+    /// Whose token it is.
+    users: Arc<AnswerCache<Answer<Arc<User>>>>,
+    /// Whether an account may do something.
+    grants: Arc<AnswerCache<Answer<()>>>,
     key: hmac::Key,
 }
 
@@ -69,20 +71,23 @@ impl fmt::Debug for Review {
     }
 }
 
-/// Whose token it is.
+/// What the API server answers.
 #[derive(Clone)]
-enum Authentication {
-    User(Arc<User>),
-    Nobody,
+enum Answer<T> {
+    Yes(T),
+    No,
+    /// There is no clear answer, and why.
     Unknown(String),
 }
 
-/// Whether an account may do something.
-#[derive(Clone)]
-enum Grant {
-    Allowed,
-    Denied,
-    Unknown(String),
+impl<T> Answer<T> {
+    fn holds_for(&self) -> Option<Duration> {
+        match self {
+            Self::Yes(_) => Some(ALLOWED_FOR),
+            Self::No => Some(REFUSED_FOR),
+            Self::Unknown(_) => None,
+        }
+    }
 }
 
 /// Makes the calls.
@@ -121,62 +126,52 @@ impl Review {
             return Reviewed::Unauthenticated;
         }
         let user = match self.user(token, client).await {
-            Authentication::User(user) => user,
-            Authentication::Nobody => return Reviewed::Unauthenticated,
-            Authentication::Unknown(why) => return Reviewed::Unavailable(why),
+            Answer::Yes(user) => user,
+            Answer::No => return Reviewed::Unauthenticated,
+            Answer::Unknown(why) => return Reviewed::Unavailable(why),
         };
         let name = user.username.clone();
         match self.grant(token, user, verb, path).await {
-            Grant::Allowed => Reviewed::Allowed(name),
-            Grant::Denied => Reviewed::Denied(name),
-            Grant::Unknown(why) => Reviewed::Unavailable(why),
+            Answer::Yes(()) => Reviewed::Allowed(name),
+            Answer::No => Reviewed::Denied(name),
+            Answer::Unknown(why) => Reviewed::Unavailable(why),
         }
     }
 
-    async fn user(&self, token: &str, client: IpAddr) -> Authentication {
+    async fn user(&self, token: &str, client: IpAddr) -> Answer<Arc<User>> {
         let (reviewer, text) = (Arc::clone(&self.reviewer), token.to_owned());
         let digest = self.digest([token]);
         let owner = reviewer.quotas.owner(&digest, client);
         let of = owner.clone();
         let asking = async move {
             if !reviewer.quotas.admits(&of) {
-                return (Authentication::Unknown(flooded()), None);
+                return (Answer::Unknown(flooded()), None);
             }
             let user = reviewer.user(text, &of).await;
             match &user {
-                Authentication::User(user) => {
-                    reviewer.quotas.authenticated(digest, &user.account());
-                }
-                Authentication::Nobody => reviewer.quotas.refused(&digest),
-                Authentication::Unknown(_) => {}
+                Answer::Yes(user) => reviewer.quotas.authenticated(digest, &user.account()),
+                Answer::No => reviewer.quotas.refused(&digest),
+                Answer::Unknown(_) => {}
             }
-            let keep = match &user {
-                Authentication::User(_) => Some(ALLOWED_FOR),
-                Authentication::Nobody => Some(REFUSED_FOR),
-                Authentication::Unknown(_) => None,
-            };
-            (user, keep)
+            let holds_for = user.holds_for();
+            (user, holds_for)
         };
         let user = self.users.get(digest, owner, asking).await;
-        user.unwrap_or_else(|too_many| Authentication::Unknown(too_many.to_string()))
+        user.unwrap_or_else(|too_many| Answer::Unknown(too_many.to_string()))
     }
 
-    async fn grant(&self, token: &str, user: Arc<User>, verb: &str, path: &str) -> Grant {
+    async fn grant(&self, token: &str, user: Arc<User>, verb: &str, path: &str) -> Answer<()> {
         let key = self.digest([token, verb, path]);
         let owner = QuotaOwner::Account(user.account());
         let reviewer = Arc::clone(&self.reviewer);
         let (verb, path) = (verb.to_owned(), path.to_owned());
         let asking = async move {
             let grant = reviewer.grant(&user, &verb, &path).await;
-            let keep = match &grant {
-                Grant::Allowed => Some(ALLOWED_FOR),
-                Grant::Denied => Some(REFUSED_FOR),
-                Grant::Unknown(_) => None,
-            };
-            (grant, keep)
+            let holds_for = grant.holds_for();
+            (grant, holds_for)
         };
         let grant = self.grants.get(key, owner, asking).await;
-        grant.unwrap_or_else(|too_many| Grant::Unknown(too_many.to_string()))
+        grant.unwrap_or_else(|too_many| Answer::Unknown(too_many.to_string()))
     }
 
     fn digest<const N: usize>(&self, texts: [&str; N]) -> Digest {
@@ -185,27 +180,24 @@ impl Review {
 }
 
 impl Reviewer {
-    async fn user(&self, token: String, owner: &QuotaOwner) -> Authentication {
-        match self.call(&TokenSpec { token }, owner).await {
-            Ok(status) => match status.user {
-                Some(user) if status.authenticated && !user.username.is_empty() => {
-                    Authentication::User(Arc::new(user))
-                }
-                Some(_) | None if status.authenticated => Authentication::Unknown(
-                    "the API server authenticates a user without a name".into(),
-                ),
-                Some(_) | None => Authentication::Nobody,
-            },
-            Err(why) => Authentication::Unknown(why),
+    async fn user(&self, token: String, owner: &QuotaOwner) -> Answer<Arc<User>> {
+        let status = match self.call(&TokenSpec { token }, owner).await {
+            Ok(status) if status.authenticated => status,
+            Ok(_) => return Answer::No,
+            Err(why) => return Answer::Unknown(why),
+        };
+        match status.user.filter(|user| !user.username.is_empty()) {
+            Some(user) => Answer::Yes(Arc::new(user)),
+            None => Answer::Unknown("the API server authenticates a user without a name".into()),
         }
     }
 
-    async fn grant(&self, user: &User, verb: &str, path: &str) -> Grant {
+    async fn grant(&self, user: &User, verb: &str, path: &str) -> Answer<()> {
         let spec = AccessSpec::new(user, verb, path);
         match self.call(&spec, &QuotaOwner::Account(user.account())).await {
-            Ok(status) if status.allowed && !status.denied => Grant::Allowed,
-            Ok(_) => Grant::Denied,
-            Err(why) => Grant::Unknown(why),
+            Ok(status) if status.allowed && !status.denied => Answer::Yes(()),
+            Ok(_) => Answer::No,
+            Err(why) => Answer::Unknown(why),
         }
     }
 
@@ -228,8 +220,7 @@ impl Reviewer {
         let _place = place.ok_or_else(late)?;
         let failed = |error| format!("the API server: {}", telemetry::chain(&error));
         let sending = self.client.send(Method::POST, S::PATH, wire::request(spec));
-        let answer = sending.await;
-        let answer = answer.map_err(failed)?;
+        let answer = sending.await.map_err(failed)?;
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => wire::status::<S>(&answer.bytes)
                 .ok_or_else(|| format!("the API server's answer is no {}", S::KIND)),

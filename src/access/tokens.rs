@@ -2,7 +2,6 @@
 //! digest.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,32 +31,13 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Why a token file is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
-    #[error("{key}: cannot read {}", path.display())]
-    Read {
-        /// The setting.
-        key: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// It holds no token.
-    #[error("{key}: {} is empty; write a token into it, for example: openssl rand -hex 32", path.display())]
-    Empty {
-        /// The setting.
-        key: &'static str,
-        /// The file.
-        path: PathBuf,
-    },
-    /// It holds something that no HTTP header can carry.
-    #[error("{key}: {} holds a token with spaces or control characters, or one of more than {TOKEN_MAX_BYTES} bytes; write one token on each line", path.display())]
-    Malformed {
-        /// The setting.
-        key: &'static str,
-        /// The file.
-        path: PathBuf,
+    /// It cannot be read, or what it holds is no token.
+    #[error("web.bearer_token_files.{}: {why}", scope.label())]
+    File {
+        /// The list of files that it is in.
+        scope: Scope,
+        /// The file and its problem; never its content.
+        why: String,
     },
     /// A token for reading would act.
     #[error("web.bearer_token_files: {} and {} hold the same token; a token that may act can also read, so take it out of `read`", read.display(), act.display())]
@@ -207,11 +187,10 @@ async fn read(
     let (files, key) = (files.clone(), key.clone());
     let work = move || {
         let mut tokens = Vec::new();
-        for path in &files.read {
-            add(&mut tokens, path, Scope::Read, &key)?;
-        }
-        for path in &files.act {
-            add(&mut tokens, path, Scope::Act, &key)?;
+        for (scope, paths) in [(Scope::Read, &files.read), (Scope::Act, &files.act)] {
+            for path in paths {
+                add(&mut tokens, path, scope, &key)?;
+            }
         }
         refuse_shared(&tokens)?;
         Ok(tokens)
@@ -220,32 +199,24 @@ async fn read(
 }
 
 fn add(tokens: &mut Vec<Token>, path: &Path, scope: Scope, key: &hmac::Key) -> Result<(), Error> {
-    let setting = match scope {
-        Scope::Read => "web.bearer_token_files.read",
-        Scope::Act => "web.bearer_token_files.act",
-    };
-    let owned = || path.to_owned();
+    let refuse = |why: String| Error::File { scope, why };
+    let shown = path.display();
     let text = file::open(path).and_then(|mut file| file::bounded(&mut file, FILE_MAX_BYTES));
-    let text = text.map_err(|source| Error::Read {
-        key: setting,
-        path: owned(),
-        source,
-    })?;
+    let text = text.map_err(|error| refuse(format!("cannot read {shown}: {error}")))?;
     let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let mut lines = lines.filter(|line| !line.is_empty()).peekable();
     if lines.peek().is_none() {
-        return Err(Error::Empty {
-            key: setting,
-            path: owned(),
-        });
+        return Err(refuse(format!(
+            "{shown} is empty; write a token into it, for example: openssl rand -hex 32"
+        )));
     }
     let file: Arc<Path> = path.into();
     for line in lines {
         if line.len() > TOKEN_MAX_BYTES || !line.iter().all(u8::is_ascii_graphic) {
-            return Err(Error::Malformed {
-                key: setting,
-                path: owned(),
-            });
+            return Err(refuse(format!(
+                "{shown} holds a token with spaces or control characters, or one of more than {TOKEN_MAX_BYTES} bytes; \
+                 write one token on each line"
+            )));
         }
         tokens.push(Token {
             digest: hmac::sign(key, line),

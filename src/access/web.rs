@@ -1,21 +1,18 @@
-//! The web configuration file at work: its users, its rate limit, its TLS, and the task that follows its changes.
+//! The web configuration file at work: its rate limit, and the task that follows its changes.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderName, HeaderValue};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::passwords::{PasswordVerdict, Passwords};
-use super::peer::Peer;
 use super::rate_limit::TokenBucket;
-use super::tls::Tls;
-use super::web_config::{self, ClientAuth, TrustedClients};
-use super::web_config_watch::WebConfigWatch;
+use super::web_config;
+use super::web_config_watch::{WebConfigInForce, WebConfigWatch};
 use crate::system::blocking::{BlockingPool, NoAnswer};
 
 /// Timeout for the file and what it names.
@@ -60,42 +57,9 @@ impl Web {
         })
     }
 
-    /// Returns TLS, if the file asks for it.
-    pub(super) fn tls(&self) -> Option<Tls> {
-        self.watch.in_force().tls.clone()
-    }
-
-    /// Returns the headers of each answer.
-    pub(super) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
-        self.watch.in_force().web.headers.clone()
-    }
-
-    /// Says whether there are users: then every request needs a credential.
-    pub(super) fn has_users(&self) -> bool {
-        !self.watch.in_force().web.users.is_empty()
-    }
-
-    /// Says whether there is such a user.
-    pub(super) fn has_user(&self, user: &str) -> bool {
-        self.watch.in_force().web.users.contains(user)
-    }
-
-    /// Says whether client certificates are verified.
-    pub(super) fn verifies_clients(&self) -> bool {
-        self.clients().is_some()
-    }
-
-    /// Says whether the handshake demands a certificate, and verifies it.
-    pub(super) fn demands_certificates(&self) -> bool {
-        let in_force = self.watch.in_force();
-        let tls = in_force.web.tls.as_ref();
-        tls.is_some_and(|tls| matches!(tls.client_auth, ClientAuth::RequireAndVerifyClientCert(_)))
-    }
-
-    /// Returns which client certificates are accepted, if they are verified.
-    pub(super) fn clients(&self) -> Option<TrustedClients> {
-        let in_force = self.watch.in_force();
-        in_force.web.tls.as_ref()?.client_auth.trusted().cloned()
+    /// Returns what the file says now.
+    pub(super) fn in_force(&self) -> Arc<WebConfigInForce> {
+        self.watch.in_force()
     }
 
     /// Counts a request against the rate limit.
@@ -108,27 +72,9 @@ impl Web {
             None => Ok(()),
         }
     }
-
-    /// Checks what follows `Basic` in the header. Returns the user's name too.
-    pub(super) async fn check(
-        &self,
-        passwords: &Passwords,
-        peer: &Peer,
-        encoded: &str,
-    ) -> (String, PasswordVerdict) {
-        let Some((user, password)) = decode(encoded) else {
-            return (String::new(), PasswordVerdict::Wrong);
-        };
-        let in_force = self.watch.in_force();
-        let users = &in_force.web.users;
-        let verdict = passwords
-            .check(users, peer.client(), &user, &password)
-            .await;
-        (user, verdict)
-    }
 }
 
-/// Returns the user and the password.
+/// Returns the user and the password of what follows `Basic` in a header.
 pub(super) fn decode(encoded: &str) -> Option<(String, Vec<u8>)> {
     let text = STANDARD.decode(encoded).ok()?;
     let colon = text.iter().position(|byte| *byte == b':')?;

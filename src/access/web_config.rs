@@ -174,6 +174,11 @@ impl WebConfig {
         })
     }
 
+    /// Returns whose client certificates are accepted, if any are verified.
+    pub(super) fn trusted(&self) -> Option<&TrustedClients> {
+        self.tls.as_ref()?.client_auth.trusted()
+    }
+
     /// Returns the files that it names.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         let tls = self.tls.iter();

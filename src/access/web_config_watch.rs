@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::tls::Tls;
-use super::web_config::{Error, KeyRefusal, TrustedClients, WebConfig};
+use super::web_config::{Error, KeyRefusal, WebConfig};
 use crate::system::blocking::BlockingPool;
 
 /// How often the files are looked at.
@@ -187,11 +187,8 @@ impl WatchInner {
 
     /// Refuses a file that takes protection away: it may be half written, or cut off on a full disk.
     fn not_weaker(&self, web: WebConfig, before: &WebConfig) -> Result<WebConfig, Error> {
-        fn trusted(web: &WebConfig) -> Option<&TrustedClients> {
-            web.tls.as_ref()?.client_auth.trusted()
-        }
-        let verifies = |web: &WebConfig| trusted(web).is_some();
-        let names = |web: &WebConfig| trusted(web).is_some_and(|it| it.allowed_sans.is_some());
+        let verifies = |web: &WebConfig| web.trusted().is_some();
+        let names = |web: &WebConfig| web.trusted().is_some_and(|it| it.allowed_sans.is_some());
         let lost = [
             (
                 "basic_auth_users",

@@ -22,7 +22,7 @@ fn users(list: &[(&str, BcryptHash)]) -> BasicAuthUsers {
     let users = list
         .iter()
         .map(|(name, hash)| ((*name).to_owned(), hash.clone()));
-    BasicAuthUsers::new(users.collect())
+    users.collect()
 }
 
 fn peer(last: u8) -> IpAddr {

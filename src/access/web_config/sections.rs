@@ -165,7 +165,7 @@ fn users(written: BTreeMap<String, Option<String>>) -> Result<BasicAuthUsers, Ke
             .map_err(|why| KeyRefusal::new(key, why))?;
         users.insert(name, hash);
     }
-    Ok(BasicAuthUsers::new(users))
+    Ok(users)
 }
 
 impl RateLimitKeys {
