@@ -3,21 +3,44 @@
 //! Never reads, lists or watches anything, and never delays or fails a pass: what cannot be written is counted, and the
 //! next Event says how many were left out.
 
-mod config;
 mod event;
 mod sender;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::model::{EventResult, Pass};
-pub use config::Config;
 pub use event::{Event, LastRecord};
 pub use sender::write;
+
+/// `events:` - Kubernetes Events of what passes did, as `kubectl describe` shows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Whether a pass that removed something, or that ended partial or aborted, is told in an Event of this node. Events
+    /// go to the API server of `pods`; a pass never waits for them.
+    pub enabled: bool,
+    /// Whether a finished pod gets an Event when its last container is removed; with `enabled`. Needs the right to write
+    /// Events in all namespaces.
+    pub pods: bool,
+}
+
+impl Config {
+    /// Checks the keys; calls `refuse` with a key and its problem.
+    pub fn validate(&self, knows_api_server: bool, refuse: &mut dyn FnMut(&str, String)) {
+        if self.enabled && !knows_api_server {
+            let text = "is true, but no API server is known: set pods.api_url or pods.api_kubeconfig \
+                        (KUBERNETES_SERVICE_HOST is not set)";
+            refuse("events.enabled", text.to_owned());
+        }
+    }
+}
 
 /// Events that wait to be written.
 const QUEUE_MAX: usize = 64;
@@ -33,8 +56,8 @@ pub struct Events {
 struct EventsInner {
     to: mpsc::Sender<Event>,
     queue: Mutex<mpsc::Receiver<Event>>,
-    is_on: AtomicBool,
-    tells_pods: AtomicBool,
+    /// What is written now; by default nothing.
+    config: parking_lot::Mutex<Config>,
     /// Events that were not written, since the last one that was.
     left_out: AtomicU64,
     count: Box<dyn Fn(EventResult) + Send + Sync>,
@@ -54,8 +77,7 @@ impl Events {
             inner: Arc::new(EventsInner {
                 to,
                 queue: Mutex::new(queue),
-                is_on: AtomicBool::new(false),
-                tells_pods: AtomicBool::new(false),
+                config: parking_lot::Mutex::default(),
                 left_out: AtomicU64::new(0),
                 count: Box::new(count),
             }),
@@ -64,16 +86,16 @@ impl Events {
 
     /// Tells of a pass that is over.
     pub fn pass_ended(&self, pass: &Pass) {
-        if self.inner.is_on.load(Ordering::Relaxed)
-            && let Some(event) = Event::of_pass(pass)
-        {
+        let is_on = self.inner.config.lock().enabled;
+        if is_on && let Some(event) = Event::of_pass(pass) {
             self.put(event);
         }
     }
 
     /// Says whether pods get Events.
     pub fn tells_pods(&self) -> bool {
-        self.inner.tells_pods.load(Ordering::Relaxed)
+        let config = *self.inner.config.lock();
+        config.enabled && config.pods
     }
 
     /// Tells a finished pod that its last container was removed from this node.
@@ -99,15 +121,5 @@ impl Events {
 
     fn count(&self, result: EventResult) {
         (self.inner.count)(result);
-    }
-
-    fn turn_on(&self, config: Config) {
-        self.inner.is_on.store(true, Ordering::Relaxed);
-        self.inner.tells_pods.store(config.pods, Ordering::Relaxed);
-    }
-
-    fn turn_off(&self) {
-        self.inner.is_on.store(false, Ordering::Relaxed);
-        self.inner.tells_pods.store(false, Ordering::Relaxed);
     }
 }

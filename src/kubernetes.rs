@@ -12,6 +12,7 @@ mod server;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -25,6 +26,11 @@ use exec::{Credential, Plugin, PluginCommand};
 use kubeconfig::ClusterAccess;
 use secret_source::SecretSource;
 pub use server::ApiServer;
+
+/// The largest answer of a few fields.
+const SMALL_MAX_BYTES: u64 = 64 << 10;
+/// Threads of such a client for reading credentials.
+const SMALL_DISK_CALLS_MAX: usize = 2;
 
 /// A client of the API server.
 pub struct ApiClient {
@@ -71,6 +77,15 @@ impl ApiClient {
         }
     }
 
+    /// Returns a client for answers of a few fields, with threads of its own.
+    pub fn of_small_answers(server: ApiServer) -> Self {
+        Self::new(
+            server,
+            SMALL_MAX_BYTES,
+            BlockingPool::new(SMALL_DISK_CALLS_MAX),
+        )
+    }
+
     /// Returns the API server that it asks.
     pub fn server(&self) -> &ApiServer {
         &self.server
@@ -82,6 +97,21 @@ impl ApiClient {
     /// If there is no answer, or it is too large.
     pub async fn get(&self, path: &str) -> Result<HttpResponse, Error> {
         self.send(Method::GET, path, Vec::new()).await
+    }
+
+    /// Sends JSON to `path` as [`Self::send`] does, within this time.
+    ///
+    /// # Errors
+    /// If there is no answer in time, or it is too large.
+    pub async fn send_within(
+        &self,
+        at_most: Duration,
+        method: Method,
+        path: &str,
+        json: Vec<u8>,
+    ) -> Result<HttpResponse, Error> {
+        let answer = tokio::time::timeout(at_most, self.send(method, path, json)).await;
+        answer.unwrap_or(Err(Error::Late(at_most)))
     }
 
     /// Sends JSON to `path`; with `PATCH`, a merge patch. The caller bounds the time.
@@ -160,13 +190,7 @@ impl ApiClient {
             },
             (None, None) => return Ok(None),
         };
-        let lacks = || outgoing::Error::lacks(from, "token");
-        let text = String::from_utf8(text).map_err(|_text_is_secret| lacks())?;
-        let token = Some(text.trim()).filter(|text| !text.is_empty());
-        let value = format!("Bearer {}", token.ok_or_else(lacks)?);
-        let mut value = HeaderValue::try_from(value).map_err(|_text_is_secret| lacks())?;
-        value.set_sensitive(true);
-        Ok(Some(value))
+        Ok(Some(outgoing::authorization("Bearer", text, from)?))
     }
 
     /// Returns a client that trusts the CAs of now and shows the certificate of now.

@@ -157,26 +157,16 @@ impl HttpClient {
     /// Adds the credentials; without any, those of the URL are sent.
     async fn authorize(&self, request: RequestBuilder) -> Result<RequestBuilder, Error> {
         if let Some(path) = &self.config.authorization.credentials_file {
-            let token = self.secret(path, "token").await?;
-            let value = format!("{} {token}", self.config.authorization.scheme);
-            let value = HeaderValue::try_from(value);
-            let mut value = value.map_err(|_text_is_secret| Error::lacks(path, "token"))?;
-            value.set_sensitive(true);
+            let token = read(&self.disk, path).await?;
+            let value = authorization(&self.config.authorization.scheme, token, path)?;
             return Ok(request.header(AUTHORIZATION, value));
         }
         let basic = &self.config.basic_auth;
         let (Some(user), Some(path)) = (&basic.username, &basic.password_file) else {
             return Ok(request);
         };
-        let password = self.secret(path, "password").await?;
+        let password = secret(read(&self.disk, path).await?, path, "password")?;
         Ok(request.basic_auth(user, Some(password)))
-    }
-
-    async fn secret(&self, path: &Path, what: &'static str) -> Result<String, Error> {
-        let text = String::from_utf8(read(&self.disk, path).await?).ok();
-        let secret = text.map(|text| text.trim().to_owned());
-        let secret = secret.filter(|text| !text.is_empty());
-        secret.ok_or_else(|| Error::lacks(path, what))
     }
 
     /// Returns a client that trusts the CAs now in their file and shows the certificate now in its own.
@@ -191,6 +181,26 @@ impl HttpClient {
         let parts = ClientParts { key, url, tls, ca };
         self.clients.client(parts, identity).await
     }
+}
+
+/// Returns the header with a token, which came from this file or program.
+pub(crate) fn authorization(
+    scheme: &str,
+    token: Vec<u8>,
+    from: &Path,
+) -> Result<HeaderValue, Error> {
+    let token = secret(token, from, "token")?;
+    let value = HeaderValue::try_from(format!("{scheme} {token}"));
+    let mut value = value.map_err(|_text_is_secret| Error::lacks(from, "token"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn secret(text: Vec<u8>, from: &Path, what: &'static str) -> Result<String, Error> {
+    let text = String::from_utf8(text).unwrap_or_default();
+    let text = Some(text.trim()).filter(|text| !text.is_empty());
+    text.map(str::to_owned)
+        .ok_or_else(|| Error::lacks(from, what))
 }
 
 /// Returns the URL of a path on a server, whose URL may have a path too.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::event::{Event, InvolvedObject, Reason};
@@ -13,7 +13,6 @@ use super::{Config, Events};
 use crate::access::rate_limit::{RateLimit, TokenBucket};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::EventResult;
-use crate::system::blocking::BlockingPool;
 
 /// A storm of passes must not become a storm of Events: 5,000 nodes then write 170 a second at most, and as many of
 /// pods.
@@ -23,10 +22,6 @@ const LIMIT: RateLimit = RateLimit {
 };
 /// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest answer: the Event that was written.
-const ANSWER_MAX_BYTES: u64 = 64 << 10;
-/// Threads for reading credentials.
-const DISK_CALLS_MAX: usize = 2;
 /// Events that a repetition is added to.
 const WRITTEN_MAX: usize = 64;
 /// How long after its last repetition one is added to. API servers keep Events for an hour.
@@ -68,10 +63,9 @@ pub async fn write(
     (server, node): (ApiServer, String),
     stop: CancellationToken,
 ) {
-    let client = ApiClient::new(server, ANSWER_MAX_BYTES, BlockingPool::new(DISK_CALLS_MAX));
     let mut sender = Sender {
         events: events.clone(),
-        client,
+        client: ApiClient::of_small_answers(server),
         node,
         of_node: TokenBucket::default(),
         of_pods: TokenBucket::default(),
@@ -84,14 +78,14 @@ pub async fn write(
     while queue.try_recv().is_ok() {
         events.leave_out(EventResult::LeftOut);
     }
-    events.turn_on(config);
+    *events.inner.config.lock() = config;
     let writing = async {
         while let Some(event) = queue.recv().await {
             sender.take(&event).await;
         }
     };
     stop.run_until_cancelled(writing).await;
-    events.turn_off();
+    *events.inner.config.lock() = Config::default();
 }
 
 impl Sender {
@@ -116,10 +110,8 @@ impl Sender {
             }
             Err(why) => {
                 if !std::mem::replace(&mut self.is_warned, true) {
-                    tracing::warn!(
-                        why,
-                        "an Event could not be written; later failures are counted only"
-                    );
+                    let text = "an Event could not be written; later failures are counted only";
+                    tracing::warn!(why, "{text}");
                 }
                 self.events.leave_out(EventResult::Failed);
             }
@@ -128,10 +120,8 @@ impl Sender {
 
     async fn write(&mut self, event: &Event, left_out: u64) -> Result<EventResult, String> {
         self.written.retain(|it| it.at.elapsed() < REPEATED_FOR);
-        let earlier = self
-            .written
-            .iter()
-            .position(|it| it.reason == event.reason && it.object == event.object);
+        let is_like = |it: &SentEvent| it.reason == event.reason && it.object == event.object;
+        let earlier = self.written.iter().position(is_like);
         if let Some(mut earlier) = earlier.and_then(|place| self.written.remove(place)) {
             let body = event.repetition(earlier.count + 1, left_out);
             match self.send(Method::PATCH, &earlier.path, &body).await {
@@ -182,13 +172,8 @@ impl Sender {
         let line = self.client.server().line(method.as_str(), path);
         let other = |why: String| SendError::Other(format!("{line}: {why}"));
         let json = body.to_string().into_bytes();
-        let answer = timeout(TIMEOUT, self.client.send(method, path, json)).await;
-        let answer = answer
-            .map_err(|_elapsed| {
-                let after = humantime::format_duration(TIMEOUT);
-                other(format!("no answer within {after}"))
-            })?
-            .map_err(|error| other(error.shown()))?;
+        let answer = self.client.send_within(TIMEOUT, method, path, json).await;
+        let answer = answer.map_err(|error| other(error.shown()))?;
         match answer.status {
             status if status.is_success() => Ok(()),
             StatusCode::NOT_FOUND => Err(SendError::Gone),

@@ -11,23 +11,19 @@ use hyper::{Method, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Fleet;
+use super::hold::clock;
 use crate::kubernetes::{ApiClient, ApiServer};
-use crate::system::blocking::BlockingPool;
 
 /// Timeout of one question.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The largest answer. A Lease has five short fields.
-const ANSWER_MAX_BYTES: u64 = 64 << 10;
 /// Slots that are looked at before a pause.
 const LOOKED_AT_MAX: u32 = 4;
 /// Pause between two failed tries to renew.
 const RETRY: Duration = Duration::from_millis(500);
-/// Threads for reading credentials.
-const DISK_CALLS_MAX: usize = 2;
 
 /// The slots, and who this node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,9 +120,8 @@ struct SlotKeeper {
 
 /// Keeps a slot while a pass wants one, until `stop` and the end of that pass.
 pub async fn keep_slot(fleet: Fleet, server: ApiServer, slots: Slots, stop: CancellationToken) {
-    let client = ApiClient::new(server, ANSWER_MAX_BYTES, BlockingPool::new(DISK_CALLS_MAX));
     let mut keeper = SlotKeeper {
-        client,
+        client: ApiClient::of_small_answers(server),
         next: fastrand::u32(0..slots.count.max(1)),
         slots,
         unchanged: BTreeMap::new(),
@@ -194,12 +189,10 @@ impl SlotKeeper {
 
     fn is_free(&mut self, slot: u32, lease: &Lease) -> bool {
         let now = Instant::now();
-        let seen = self
-            .unchanged
-            .entry(slot)
-            .or_insert_with(|| (lease.version.clone(), now));
+        let new = || (lease.version.clone(), now);
+        let seen = self.unchanged.entry(slot).or_insert_with(new);
         if seen.0 != lease.version {
-            *seen = (lease.version.clone(), now);
+            *seen = new();
         }
         let is_left = now.saturating_duration_since(seen.1) >= lease.duration;
         lease.holder.is_empty() || lease.holder == self.slots.node || is_left
@@ -252,11 +245,8 @@ impl SlotKeeper {
                 Err(LeaseError::Conflict) => "another node took it".to_owned(),
             };
             fleet.grant(None);
-            tracing::warn!(
-                slot = held.slot,
-                why,
-                "the slot for automatic passes is lost"
-            );
+            let slot = held.slot;
+            tracing::warn!(slot, why, "the slot for automatic passes is lost");
             return;
         }
     }
@@ -286,15 +276,8 @@ impl SlotKeeper {
         let path = format!("{}{slot}", self.slots.path);
         let line = self.client.server().line(method.as_str(), &path);
         let other = |why: String| LeaseError::Other(format!("{line}: {why}"));
-        let answer = timeout(TIMEOUT, self.client.send(method, &path, json)).await;
-        let answer = answer
-            .map_err(|_elapsed| {
-                other(format!(
-                    "no answer within {}",
-                    humantime::format_duration(TIMEOUT)
-                ))
-            })?
-            .map_err(|error| other(error.shown()))?;
+        let answer = self.client.send_within(TIMEOUT, method, &path, json).await;
+        let answer = answer.map_err(|error| other(error.shown()))?;
         match answer.status {
             StatusCode::OK => Lease::read(&answer.bytes, self.slots.duration)
                 .ok_or_else(|| other("the answer is no Lease".to_owned())),
@@ -302,12 +285,4 @@ impl SlotKeeper {
             status => Err(other(status.to_string())),
         }
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "people read these times in a Lease; nothing is decided by them"
-)]
-fn clock() -> Timestamp {
-    Timestamp::now()
 }

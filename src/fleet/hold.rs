@@ -4,30 +4,25 @@
 
 use std::time::Duration;
 
-use hyper::StatusCode;
+use hyper::{Method, StatusCode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{Fleet, Standing};
 use crate::kubernetes::{self, ApiClient, ApiServer};
 use crate::model::{FleetHold, escape};
 use crate::outgoing;
-use crate::system::blocking::BlockingPool;
 
 /// Mean time between two questions. 5,000 nodes then ask 250 times a second, half as often as their kubelets
 /// renew their leases.
 const READ_EVERY: Duration = Duration::from_secs(20);
 /// Timeout of one question.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest answer. The switch has two short keys.
-const ANSWER_MAX_BYTES: u64 = 64 << 10;
 /// The longest reason that is shown, in characters.
 const REASON_MAX_CHARS: usize = 300;
-/// Threads for reading credentials.
-const DISK_CALLS_MAX: usize = 2;
 
 /// What one question found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,25 +124,22 @@ impl Switch {
         if self.place.is_none() {
             return;
         }
-        match (&self.known, &self.unclear) {
-            // An answer that says nothing does not lift a hold.
-            (
-                Some(KnownHold {
-                    held: Some(why), ..
-                }),
-                _,
-            ) => {
-                standing.held = Some(format!(
-                    "passes are held on all nodes: {why} (fleet.hold_config_map)"
-                ));
-            }
-            (None | Some(_), Some(why)) => standing.unknown = Some(unknown(why)),
-            (None, None) => {
-                let why = self.away.as_deref().unwrap_or("it was not read yet");
-                standing.unknown = Some(unknown(why));
-            }
-            (Some(_), None) => {}
+        let known = self.known.as_ref();
+        // An answer that says nothing does not lift a hold.
+        if let Some(why) = known.and_then(|known| known.held.as_ref()) {
+            let text = format!("passes are held on all nodes: {why} (fleet.hold_config_map)");
+            standing.held = Some(text);
+            return;
         }
+        let unread = || self.away.as_deref().unwrap_or("it was not read yet");
+        let why = match (known, &self.unclear) {
+            (_, Some(why)) => why,
+            (None, None) => unread(),
+            (Some(_), None) => return,
+        };
+        standing.unknown = Some(format!(
+            "it is not known whether passes are held on all nodes: {why} (fleet.hold_config_map)"
+        ));
     }
 
     /// Notes a reading; says whether the log has to hear of it.
@@ -194,13 +186,9 @@ impl Switch {
     }
 }
 
-fn unknown(why: &str) -> String {
-    format!("it is not known whether passes are held on all nodes: {why} (fleet.hold_config_map)")
-}
-
 /// Reads the switch again and again, until `stop`.
 pub async fn watch(fleet: Fleet, server: ApiServer, path: String, stop: CancellationToken) {
-    let client = ApiClient::new(server, ANSWER_MAX_BYTES, BlockingPool::new(DISK_CALLS_MAX));
+    let client = ApiClient::of_small_answers(server);
     let reading = async {
         loop {
             let reading = read(&client, &path).await;
@@ -214,11 +202,9 @@ pub async fn watch(fleet: Fleet, server: ApiServer, path: String, stop: Cancella
 
 impl Fleet {
     fn note_hold(&self, reading: &HoldAnswer) {
-        let is_news = self
-            .inner
-            .switch
-            .lock()
-            .note(reading, clock(), Instant::now());
+        let mut switch = self.inner.switch.lock();
+        let is_news = switch.note(reading, clock(), Instant::now());
+        drop(switch);
         self.publish();
         match reading {
             _ if !is_news => {}
@@ -233,19 +219,16 @@ impl Fleet {
 
 async fn read(client: &ApiClient, path: &str) -> HoldAnswer {
     let line = client.server().line("GET", path);
-    let answer = match timeout(TIMEOUT, client.get(path)).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(kubernetes::Error::Client(error @ outgoing::Error::TooLarge(_)))) => {
+    let asking = client.send_within(TIMEOUT, Method::GET, path, Vec::new());
+    let answer = match asking.await {
+        Ok(answer) => answer,
+        Err(kubernetes::Error::Client(error @ outgoing::Error::TooLarge(_))) => {
             return HoldAnswer::Unclear(format!("{line}: {error}"));
         }
-        Ok(Err(error @ kubernetes::Error::OtherServer { .. })) => {
+        Err(error @ kubernetes::Error::OtherServer { .. }) => {
             return HoldAnswer::Moved(error.to_string());
         }
-        Ok(Err(error)) => return HoldAnswer::Away(format!("{line}: {}", error.shown())),
-        Err(_elapsed) => {
-            let after = humantime::format_duration(TIMEOUT);
-            return HoldAnswer::Away(format!("{line}: no answer within {after}"));
-        }
+        Err(error) => return HoldAnswer::Away(format!("{line}: {}", error.shown())),
     };
     match answer.status {
         StatusCode::OK => parse(&answer.bytes)
@@ -304,7 +287,7 @@ fn parse(bytes: &[u8]) -> Result<HoldAnswer, String> {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the status tells when the switch was read"
+    reason = "people read these times in the status and in a Lease; nothing is decided by them"
 )]
 pub(super) fn clock() -> Timestamp {
     Timestamp::now()

@@ -1,6 +1,7 @@
 //! Why the API server gave no answer, with advice. Contains no secret.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::{outgoing, telemetry};
 
@@ -32,6 +33,9 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
+    /// There is no answer in time.
+    #[error("no answer within {}", humantime::format_duration(*.0))]
+    Late(Duration),
     /// The request failed.
     #[error("no answer{advice}: {cause}")]
     NoAnswer {
