@@ -3,14 +3,13 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use super::files;
+use super::files::{self, FileIdentity};
 
 mod room;
 
@@ -120,30 +119,22 @@ impl Error {
 
     /// Says whether the disk has no room.
     pub(super) fn is_no_room(&self) -> bool {
-        match self {
-            Self::File { source, .. } => matches!(
-                source.kind(),
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-            ),
-            Self::Sqlite(error) => error.sqlite_error_code() == Some(ErrorCode::DiskFull),
-            Self::Foreign(_)
-            | Self::Damaged(_)
-            | Self::LogTooLong(_)
-            | Self::Closed
-            | Self::Unreadable(_)
-            | Self::NoRoom
-            | Self::TooSlow => false,
-        }
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        let is_full = matches!(self, Self::File { source, .. } if full.contains(&source.kind()));
+        is_full || self.code() == Some(ErrorCode::DiskFull)
     }
 
     /// Says whether a read met a malformed page.
     pub(super) fn is_malformed(&self) -> bool {
         let codes = [ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
+        self.code().is_some_and(|code| codes.contains(&code))
+    }
+
+    fn code(&self) -> Option<ErrorCode> {
         let Self::Sqlite(error) = self else {
-            return false;
+            return None;
         };
-        let code = error.sqlite_error_code();
-        code.is_some_and(|code| codes.contains(&code))
+        error.sqlite_error_code()
     }
 
     /// Says whether an opening or a write showed that only another file can help.
@@ -151,8 +142,7 @@ impl Error {
         match self {
             Self::Sqlite(rusqlite::Error::SqliteFailure(error, _)) => {
                 // The last one: a table or a column is missing.
-                [ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase].contains(&error.code)
-                    || error.extended_code == rusqlite::ffi::SQLITE_ERROR
+                self.is_malformed() || error.extended_code == rusqlite::ffi::SQLITE_ERROR
             }
             // The content is not of the type that was written, or not ours.
             Self::Sqlite(_) | Self::Foreign(_) | Self::Damaged(_) => true,
@@ -172,8 +162,7 @@ impl Error {
 pub(super) struct Database {
     connection: Connection,
     path: PathBuf,
-    /// Device and inode.
-    place: (u64, u64),
+    file: FileIdentity,
     limits: DatabaseLimits,
     /// Number of this process in the table of processes.
     process: i64,
@@ -207,18 +196,18 @@ impl Database {
     /// Opens the file in `dir`, or makes it. Claims no room.
     pub(super) fn open(dir: &Path, limits: DatabaseLimits) -> Result<Self, Error> {
         let path = dir.join(NAME);
-        let place = make(&path)?;
-        let connection = match connect(&path, LockingMode::Normal) {
+        let file = make(&path)?;
+        let connection = match connect(&path, "NORMAL") {
             Err(error) if !error.is_damage() => {
                 // Memory that processes share is a file too: on a full disk only this one can use the database.
-                connect(&path, LockingMode::Exclusive).map_err(|_no_better| error)?
+                connect(&path, "EXCLUSIVE").map_err(|_no_better| error)?
             }
             connected => connected?,
         };
         let mut database = Self {
             connection,
             path,
-            place,
+            file,
             limits,
             process: 0,
             ahead_bytes: 0,
@@ -245,13 +234,9 @@ impl Database {
         Ok(connection)
     }
 
-    /// Says whether the path still leads to the open file: writes to a removed one are lost.
+    /// Says whether the path still leads to the open file.
     pub(super) fn is_in_place(&self) -> bool {
-        match fs::symlink_metadata(&self.path) {
-            Ok(there) => (there.dev(), there.ino()) == self.place,
-            // If that cannot be checked, nothing is lost yet.
-            Err(error) => error.kind() != io::ErrorKind::NotFound,
-        }
+        self.file.is_at(&self.path)
     }
 
     /// Removes a database that was set aside if nothing was written to it since `then`, in milliseconds.
@@ -292,19 +277,17 @@ impl Database {
     }
 
     fn migrate(&mut self) -> Result<(), Error> {
-        let number = |name| -> Result<i64, Error> {
-            Ok(self
-                .connection
-                .pragma_query_value(None, name, |row| row.get(0))?)
+        let number = |sql| {
+            self.connection
+                .query_row(sql, [], |row| row.get::<_, i64>(0))
         };
-        let version = number("user_version")?;
-        if version == 0 {
-            let tables = "SELECT count(*) FROM sqlite_schema";
-            let tables: i64 = self.connection.query_row(tables, [], |row| row.get(0))?;
-            if tables > 0 {
-                return Err(Error::Foreign("was not made by crisweep".to_owned()));
-            }
-        } else if number("application_id")? != APPLICATION_ID {
+        let version = number("PRAGMA user_version")?;
+        let is_ours = if version == 0 {
+            number("SELECT count(*) FROM sqlite_schema")? == 0
+        } else {
+            number("PRAGMA application_id")? == APPLICATION_ID
+        };
+        if !is_ours {
             return Err(Error::Foreign("was not made by crisweep".to_owned()));
         }
         let done = usize::try_from(version).unwrap_or(usize::MAX);
@@ -351,37 +334,27 @@ impl Database {
     }
 }
 
-/// `SQLite`'s `locking_mode`: whether other processes may open the database beside this one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LockingMode {
-    Normal,
-    Exclusive,
-}
-
 fn flags(access: OpenFlags) -> OpenFlags {
     access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW
 }
 
-fn connect(path: &Path, mode: LockingMode) -> Result<Connection, Error> {
+/// `locking_mode` says whether other processes may open the database beside this one.
+fn connect(path: &Path, locking_mode: &str) -> Result<Connection, Error> {
     let connection = Connection::open_with_flags(path, flags(OpenFlags::SQLITE_OPEN_READ_WRITE))?;
     connection.busy_timeout(BUSY_PATIENCE)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     // The log keeps its space for the next process.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    let locking = match mode {
-        LockingMode::Normal => "NORMAL",
-        LockingMode::Exclusive => "EXCLUSIVE",
-    };
     connection.execute_batch(&format!(
-        "PRAGMA locking_mode = {locking}; PRAGMA journal_mode = WAL; PRAGMA cache_size = -{CACHE_KIB}; \
+        "PRAGMA locking_mode = {locking_mode}; PRAGMA journal_mode = WAL; PRAGMA cache_size = -{CACHE_KIB}; \
          PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}; PRAGMA user_version;"
     ))?;
     Ok(connection)
 }
 
-/// Makes an empty file for its owner alone, if there is none; returns where it is.
-fn make(path: &Path) -> Result<(u64, u64), Error> {
+/// Makes an empty file for its owner alone, if there is none.
+fn make(path: &Path) -> Result<FileIdentity, Error> {
     // SQLite opens it next. It must be closed by then: closing it later would end SQLite's locks.
     match files::check(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -393,7 +366,7 @@ fn make(path: &Path) -> Result<(u64, u64), Error> {
         checked => checked.map_err(at(path))?,
     }
     let there = fs::symlink_metadata(path).map_err(at(path))?;
-    Ok((there.dev(), there.ino()))
+    Ok(FileIdentity::of(&there))
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> Error {

@@ -1,9 +1,30 @@
 //! Files in the state directory: never opened through a link, for their owner alone, set aside if damaged.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// Which file it is, whatever its name: its device and its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileIdentity(u64, u64);
+
+impl FileIdentity {
+    pub(super) fn of(file: &Metadata) -> Self {
+        Self(file.dev(), file.ino())
+    }
+
+    /// Says whether the path still leads to it: writes to a removed file are lost, and its lock lets a second crisweep
+    /// in. If that cannot be checked, nothing is lost yet.
+    pub(super) fn is_at(self, path: &Path) -> bool {
+        match fs::symlink_metadata(path) {
+            Ok(there) => Self::of(&there) == self,
+            Err(error) => {
+                ![io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind())
+            }
+        }
+    }
+}
 
 /// Makes the directory and its parents, for its owner only.
 pub(super) fn make_dir(dir: &Path) -> io::Result<()> {

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
+use super::files::FileIdentity;
+
 /// The file's name.
 pub(super) const NAME: &str = "lock";
 /// Size of the file's only line; overwritten in place, so that it needs space only once.
@@ -134,21 +136,10 @@ impl Lock {
         Ok(Self { file, path })
     }
 
-    /// Says whether the lock file in the directory is still ours: an emptied or replaced directory lets a
-    /// second crisweep in.
-    pub(super) fn is_in_place(&self) -> io::Result<bool> {
-        let ours = self.file.metadata()?;
-        match fs::symlink_metadata(&self.path) {
-            Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
-            Err(error) => {
-                let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
-                if gone.contains(&error.kind()) {
-                    Ok(false)
-                } else {
-                    Err(error)
-                }
-            }
-        }
+    /// Says whether the lock file in the directory is still ours.
+    pub(super) fn is_in_place(&self) -> bool {
+        let ours = self.file.metadata().map(|it| FileIdentity::of(&it));
+        ours.map_or(true, |ours| ours.is_at(&self.path))
     }
 }
 
@@ -241,11 +232,11 @@ mod tests {
     fn a_lock_whose_file_was_removed_or_replaced_is_not_in_place() {
         let dir = tempfile::tempdir().unwrap();
         let lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
-        assert!(lock.is_in_place().unwrap());
+        assert!(lock.is_in_place());
         fs::remove_file(dir.path().join(NAME)).unwrap();
-        assert!(!lock.is_in_place().unwrap());
+        assert!(!lock.is_in_place());
         let second = Lock::take(dir.path(), "/run/cri.sock").unwrap();
-        assert!(second.is_in_place().unwrap() && !lock.is_in_place().unwrap());
+        assert!(second.is_in_place() && !lock.is_in_place());
     }
 
     #[test]

@@ -74,8 +74,7 @@ impl StateDir {
     /// Releases what is no longer in its place in the directory; says whether the lock was lost. If that cannot be
     /// checked, the lock counts as held, because the old file is still locked.
     pub(super) fn release_if_lost(&mut self) -> bool {
-        let in_place = |lock: &Lock| lock.is_in_place().unwrap_or(true);
-        let lost = self.lock.as_ref().is_some_and(|lock| !in_place(lock));
+        let lost = self.lock.as_ref().is_some_and(|lock| !lock.is_in_place());
         if lost {
             self.lock = None;
         }

@@ -115,9 +115,13 @@ impl WriterHealth {
         self.status.lock().clone()
     }
 
+    fn lost(&self, records: usize) {
+        let records = u64::try_from(records).unwrap_or(u64::MAX);
+        self.failures.inc_by(records);
+    }
+
     pub(super) fn failed(&self, records: usize, error: &str) {
-        self.failures
-            .inc_by(u64::try_from(records).unwrap_or(u64::MAX));
+        self.lost(records);
         let known = &self.status;
         let before = known.lock().errors.insert(JOURNAL, error.to_owned());
         if before.is_none() {
@@ -244,11 +248,7 @@ fn settle(store: &StateDir, health: &WriterHealth, written: Result<(), Error>, r
     match written {
         Ok(()) => health.worked(),
         // The reason is known.
-        Err(Error::Closed) => {
-            health
-                .failures
-                .inc_by(u64::try_from(records).unwrap_or(u64::MAX));
-        }
+        Err(Error::Closed) => health.lost(records),
         Err(error) => {
             health.failed(records, &error.to_string());
             health.noted(store);
