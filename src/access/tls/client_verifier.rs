@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -19,60 +21,50 @@ pub(super) fn build(
     client_auth: &ClientAuth,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, KeyRefusal> {
-    let unverified = |is_mandatory| {
-        let provider = Arc::clone(provider);
-        Arc::new(Unverified {
-            is_mandatory,
-            provider,
-        })
+    let is_mandatory = match client_auth {
+        ClientAuth::NoClientCert => return Ok(None),
+        ClientAuth::RequestClientCert | ClientAuth::VerifyClientCertIfGiven(_) => false,
+        ClientAuth::RequireAnyClientCert | ClientAuth::RequireAndVerifyClientCert(_) => true,
     };
-    Ok(match client_auth {
-        ClientAuth::NoClientCert => None,
-        ClientAuth::RequestClientCert => Some(unverified(false)),
-        ClientAuth::RequireAnyClientCert => Some(unverified(true)),
-        ClientAuth::VerifyClientCertIfGiven(trusted) => Some(verified(trusted, false, provider)?),
-        ClientAuth::RequireAndVerifyClientCert(trusted) => Some(verified(trusted, true, provider)?),
-    })
+    let trusted = client_auth.trusted();
+    let by_ca = trusted.map(|trusted| by_ca(trusted, provider));
+    Ok(Some(Arc::new(ClientVerifier {
+        is_mandatory,
+        by_ca: by_ca.transpose()?,
+        allowed: trusted.and_then(|trusted| trusted.allowed_sans.clone()),
+        algorithms: provider.signature_verification_algorithms,
+    })))
 }
 
-fn verified(
+fn by_ca(
     trusted: &TrustedClients,
-    is_mandatory: bool,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, KeyRefusal> {
     let roots = Arc::new(authorities(&trusted.ca)?);
     let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
-    let builder = if is_mandatory {
-        builder
-    } else {
-        builder.allow_unauthenticated()
-    };
-    let by_ca = builder
-        .build()
-        .map_err(|error| refuse_pem("client_ca", &trusted.ca, &format!("is unusable: {error}")))?;
-    Ok(match &trusted.allowed_sans {
-        None => by_ca,
-        Some(allowed) => Arc::new(AllowedNames {
-            by_ca,
-            allowed: allowed.clone(),
-        }),
-    })
+    let unusable = |error| refuse_pem("client_ca", &trusted.ca, &format!("is unusable: {error}"));
+    builder.build().map_err(unusable)
 }
 
-/// Verifies a certificate with the CA, then its names.
+/// Verifies a certificate with the CA, then its names; and that the client holds its key.
 #[derive(Debug)]
-struct AllowedNames {
-    by_ca: Arc<dyn ClientCertVerifier>,
-    allowed: BTreeSet<String>,
+struct ClientVerifier {
+    is_mandatory: bool,
+    /// `None` accepts each certificate: such a one proves nothing about the client.
+    by_ca: Option<Arc<dyn ClientCertVerifier>>,
+    /// `None` allows each name.
+    allowed: Option<BTreeSet<String>>,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ClientCertVerifier for AllowedNames {
+impl ClientCertVerifier for ClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
-        self.by_ca.client_auth_mandatory()
+        self.is_mandatory
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.by_ca.root_hint_subjects()
+        let by_ca = self.by_ca.as_ref();
+        by_ca.map_or(&[], |by_ca| by_ca.root_hint_subjects())
     }
 
     fn verify_client_cert(
@@ -81,12 +73,16 @@ impl ClientCertVerifier for AllowedNames {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verified = self
-            .by_ca
-            .verify_client_cert(end_entity, intermediates, now)?;
+        let Some(by_ca) = &self.by_ca else {
+            return Ok(ClientCertVerified::assertion());
+        };
+        let verified = by_ca.verify_client_cert(end_entity, intermediates, now)?;
+        let Some(allowed) = &self.allowed else {
+            return Ok(verified);
+        };
         let identity =
             PeerIdentity::of(end_entity).map_err(|_malformed| CertificateError::BadEncoding)?;
-        if identity.is_among(&self.allowed) {
+        if identity.is_among(allowed) {
             Ok(verified)
         } else {
             Err(CertificateError::ApplicationVerificationFailure.into())
@@ -99,8 +95,7 @@ impl ClientCertVerifier for AllowedNames {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by_ca
-            .verify_tls12_signature(message, certificate, signature)
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -109,63 +104,10 @@ impl ClientCertVerifier for AllowedNames {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by_ca
-            .verify_tls13_signature(message, certificate, signature)
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.by_ca.supported_verify_schemes()
-    }
-}
-
-/// Accepts each certificate whose key the client holds: such a certificate proves nothing about the client.
-#[derive(Debug)]
-struct Unverified {
-    is_mandatory: bool,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ClientCertVerifier for Unverified {
-    fn client_auth_mandatory(&self) -> bool {
-        self.is_mandatory
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.algorithms.supported_schemes()
     }
 }
