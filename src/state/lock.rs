@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use super::files::FileIdentity;
+use super::database::Error;
+use super::files::{self, FileIdentity};
 
 /// The file's name.
 pub(super) const NAME: &str = "lock";
@@ -100,13 +101,13 @@ impl fmt::Display for LockHolder {
     }
 }
 
-/// Why there is no lock.
+/// Why nothing is stored.
 #[derive(Debug)]
-pub(super) enum NoLock {
-    /// Another process holds it.
+pub(super) enum Unusable {
+    /// Another crisweep holds the lock.
     Held(LockHeld),
-    /// The file cannot be opened or made.
-    Io(io::Error),
+    /// What failed.
+    Failed(Error),
 }
 
 /// The lock, held for as long as this lives.
@@ -118,16 +119,21 @@ pub(super) struct Lock {
 
 impl Lock {
     /// Takes the lock for work on this runtime, without waiting.
-    pub(super) fn take(dir: &Path, runtime: &str) -> Result<Self, NoLock> {
+    pub(super) fn take(dir: &Path, runtime: &str) -> Result<Self, Unusable> {
+        let failed = |source| {
+            let path = dir.to_owned();
+            Unusable::Failed(Error::File { path, source })
+        };
+        files::make_dir(dir).map_err(failed)?;
         let path = dir.join(NAME);
-        let file = open(&path).map_err(NoLock::Io)?;
+        let file = open(&path).map_err(failed)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 let holder = holder(&file);
-                return Err(NoLock::Held(LockHeld { holder, path }));
+                return Err(Unusable::Held(LockHeld { holder, path }));
             }
-            Err(error) => return Err(NoLock::Io(error.into())),
+            Err(error) => return Err(failed(error.into())),
         }
         // The lock counts, not the line: on a full disk the next process sees no pid.
         if let Err(error) = file.write_all_at(line(runtime).as_bytes(), 0) {
@@ -216,7 +222,7 @@ mod tests {
     fn a_second_process_learns_the_locks_holder() {
         let dir = tempfile::tempdir().unwrap();
         let lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
-        let Err(NoLock::Held(held)) = Lock::take(dir.path(), "/run/cri.sock") else {
+        let Err(Unusable::Held(held)) = Lock::take(dir.path(), "/run/cri.sock") else {
             panic!("taken twice");
         };
         let pid = std::process::id();
@@ -245,7 +251,7 @@ mod tests {
         let _lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
         for text in ["", "nonsense", "\u{0}\u{0}", "12", "12 host", "12 host 1:2"] {
             fs::write(dir.path().join(NAME), text).unwrap();
-            let Err(NoLock::Held(held)) = Lock::take(dir.path(), "/run/cri.sock") else {
+            let Err(Unusable::Held(held)) = Lock::take(dir.path(), "/run/cri.sock") else {
                 panic!("taken twice");
             };
             assert_eq!(held.holder, LockHolder::Unnamed, "{text:?}");
@@ -256,7 +262,7 @@ mod tests {
     fn a_holder_on_another_runtime_is_recognized() {
         let dir = tempfile::tempdir().unwrap();
         let _lock = Lock::take(dir.path(), "/run/a.sock").unwrap();
-        let Err(NoLock::Held(held)) = Lock::take(dir.path(), "/run/b.sock") else {
+        let Err(Unusable::Held(held)) = Lock::take(dir.path(), "/run/b.sock") else {
             panic!("taken twice");
         };
         assert!(held.holder.uses_another_runtime("/run/b.sock"), "{held}");

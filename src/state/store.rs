@@ -1,7 +1,6 @@
 //! The state directory: its lock and its database. Opened, closed and used by one thread; damage never prevents a
 //! start.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
@@ -9,7 +8,7 @@ use rusqlite::Connection;
 use super::ages::ImageAges;
 use super::database::{Database, DatabaseLimits, Error, NAME, Sync, Writing, evidence_room};
 use super::filter::Question;
-use super::lock::{Lock, LockHeld, NoLock};
+use super::lock::{Lock, LockHeld, Unusable};
 use super::passes::{self, History};
 use super::{files, hold};
 use crate::model::{FleetHold, PastFailure};
@@ -25,15 +24,6 @@ pub struct Stored {
     pub hold: Option<FleetHold>,
     /// Room that all evidence takes; `None`: there is no database, or it was open already.
     pub evidence_bytes: Option<u64>,
-}
-
-/// Why nothing is stored.
-#[derive(Debug)]
-pub(super) enum Unusable {
-    /// Another crisweep holds the lock.
-    Held(LockHeld),
-    /// The error.
-    Failed(Error),
 }
 
 /// The state directory.
@@ -91,17 +81,8 @@ impl StateDir {
 
     /// Opens everything that is not open yet. May be called again after a failure.
     pub(super) fn open(&mut self) -> Result<Stored, Unusable> {
-        let failed = |path: &Path, source: io::Error| {
-            let path = path.to_owned();
-            Unusable::Failed(Error::File { path, source })
-        };
         if self.lock.is_none() {
-            files::make_dir(&self.dir).map_err(|error| failed(&self.dir, error))?;
-            self.lock = Some(match Lock::take(&self.dir, &self.runtime) {
-                Ok(lock) => lock,
-                Err(NoLock::Held(held)) => return Err(Unusable::Held(held)),
-                Err(NoLock::Io(error)) => return Err(failed(&self.dir, error)),
-            });
+            self.lock = Some(Lock::take(&self.dir, &self.runtime)?);
         }
         if self.database.is_some() {
             return Ok(Stored::default());

@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 
 use super::ages::ImageAges;
 use super::database::{Database, Error, Sync, Writing};
-use super::lock::LockHeld;
-use super::store::{StateDir, Stored, Unusable};
+use super::lock::{LockHeld, Unusable};
+use super::store::{StateDir, Stored};
 
 /// Writes records.
 type WriteJob = Box<dyn FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send>;
