@@ -5,17 +5,17 @@
 //! [`VERSION`]: readers refuse unknown fields and later versions.
 
 mod limited;
-mod pods;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::gc::Policy;
+use crate::model::setting::{As, Off, Time};
 use crate::model::{Snapshot, escape};
 use limited::Limited;
-use pods::PodsInForce;
 
 /// What a file says that it is.
 const FORMAT: &str = "crisweep snapshot";
@@ -111,6 +111,35 @@ struct Document {
     policy: Policy,
     pods: PodsInForce,
     snapshot: Snapshot,
+}
+
+/// The part of a policy that the configuration has below `pods`: when the end of a pod is believed, with the
+/// configuration's keys and forms.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PodsInForce {
+    #[serde(with = "As::<Time>")]
+    settle: Duration,
+    #[serde(with = "As::<Time>")]
+    quiet: Duration,
+    #[serde(with = "As::<Off<Time>>")]
+    assume_finished_after: Option<Duration>,
+}
+
+impl PodsInForce {
+    fn of(policy: &Policy) -> Self {
+        Self {
+            settle: policy.pods.settle,
+            quiet: policy.pods.quiet,
+            assume_finished_after: policy.assume_finished_after,
+        }
+    }
+
+    fn put_into(self, policy: &mut Policy) {
+        policy.pods.settle = self.settle;
+        policy.pods.quiet = self.quiet;
+        policy.assume_finished_after = self.assume_finished_after;
+    }
 }
 
 fn format<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
