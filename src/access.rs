@@ -426,22 +426,11 @@ fn reviewed_path(route: Option<&str>) -> String {
 
 /// Returns the verb that an account needs: the method in lower case, if it is one of HTTP's own.
 fn reviewed_verb(method: &Method) -> String {
-    const METHODS: [Method; 9] = [
-        Method::GET,
-        Method::HEAD,
-        Method::POST,
-        Method::PUT,
-        Method::DELETE,
-        Method::CONNECT,
-        Method::OPTIONS,
-        Method::TRACE,
-        Method::PATCH,
+    const METHODS: [&str; 9] = [
+        "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
     ];
-    if METHODS.contains(method) {
-        method.as_str().to_ascii_lowercase()
-    } else {
-        "unknown".to_owned()
-    }
+    let verb = Some(method.as_str()).filter(|method| METHODS.contains(method));
+    verb.unwrap_or("unknown").to_ascii_lowercase()
 }
 
 fn scope_of(may_act: bool) -> Scope {

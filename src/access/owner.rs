@@ -56,12 +56,7 @@ pub(super) fn of(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>>
 /// Returns the error that the kernel answers with.
 fn refused(answer: &[u8]) -> Option<io::Error> {
     let is_error = answer.get(TYPE..TYPE + 2)? == NLMSG_ERROR.to_ne_bytes();
-    let error = i32::from_ne_bytes(
-        answer
-            .get(HEADER_BYTES..HEADER_BYTES + 4)?
-            .try_into()
-            .ok()?,
-    );
+    let error = number(answer, HEADER_BYTES)?.cast_signed();
     is_error.then(|| io::Error::from_raw_os_error(error.saturating_neg()))
 }
 
@@ -127,11 +122,8 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 fn address(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => {
-            let mut bytes = [0; 16];
-            for (to, from) in bytes.iter_mut().zip(ip.octets()) {
-                *to = from;
-            }
-            bytes
+            let [a, b, c, d] = ip.octets();
+            [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
         }
         IpAddr::V6(ip) => ip.octets(),
     }

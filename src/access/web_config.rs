@@ -111,25 +111,15 @@ impl fmt::Debug for Pem {
     }
 }
 
-/// Why a web configuration file cannot be used. The text names the file, and the key where there is one.
+/// Why a web configuration file cannot be used: it cannot be read, is not YAML, a key is unknown, or its value is
+/// refused. The text names the file, and the key where there is one.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The file cannot be read.
-    #[error("{}: {why}", .path.display())]
-    File {
-        /// The web configuration file.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// The file is not YAML, a key is unknown, or its value is refused.
-    #[error("{}: {refusal}", .path.display())]
-    Key {
-        /// The web configuration file.
-        path: PathBuf,
-        /// The key and the reason.
-        refusal: KeyRefusal,
-    },
+#[error("{}: {refusal}", .path.display())]
+pub struct Error {
+    /// The web configuration file.
+    pub path: PathBuf,
+    /// The key and the reason.
+    pub refusal: KeyRefusal,
 }
 
 /// Why a key is refused.
@@ -145,6 +135,15 @@ impl KeyRefusal {
     pub(super) fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
         let (key, why) = (key.into(), why.into());
         Self { key, why }
+    }
+
+    /// Says in which file.
+    pub(super) fn of(self, path: &Path) -> Error {
+        let path = path.to_owned();
+        Error {
+            path,
+            refusal: self,
+        }
     }
 }
 
@@ -163,15 +162,9 @@ impl WebConfig {
     /// # Errors
     /// If it cannot be read, is malformed, or holds unknown or impossible settings.
     pub fn load(path: &Path) -> Result<Self, Error> {
-        let text = read_text(path).map_err(|why| Error::File {
-            path: path.to_owned(),
-            why,
-        })?;
+        let text = read_text(path).map_err(|why| KeyRefusal::new("", why).of(path))?;
         let dir = path.parent().unwrap_or(Path::new(""));
-        sections::read(&text, dir).map_err(|refusal| Error::Key {
-            path: path.to_owned(),
-            refusal,
-        })
+        sections::read(&text, dir).map_err(|refusal| refusal.of(path))
     }
 
     /// Returns whose client certificates are accepted, if any are verified.

@@ -38,10 +38,7 @@ impl WebConfigInForce {
         } else {
             &[b"http/1.1"]
         };
-        let tls = web
-            .tls
-            .as_ref()
-            .map(|settings| Tls::load(settings, protocols));
+        let tls = web.tls.as_ref().map(|tls| Tls::load(tls, protocols));
         let tls = tls.transpose()?;
         Ok(Self { web, tls })
     }
@@ -54,24 +51,15 @@ struct SeenFile {
     stamp: Option<Stamp>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
+/// Device, inode, size, and the times of the last change of the content and of the file.
+type Stamp = ([u64; 3], [i64; 4]);
 
 impl SeenFile {
     /// Follows links, so it sees when a link names another file.
     fn look(path: &Path) -> Self {
-        let stamp = std::fs::metadata(path).ok().map(|file| Stamp {
-            device: file.dev(),
-            inode: file.ino(),
-            size: file.size(),
-            modified: (file.mtime(), file.mtime_nsec()),
-            changed: (file.ctime(), file.ctime_nsec()),
+        let stamp = std::fs::metadata(path).ok().map(|it| {
+            let times = [it.mtime(), it.mtime_nsec(), it.ctime(), it.ctime_nsec()];
+            ([it.dev(), it.ino(), it.size()], times)
         });
         let path = path.to_owned();
         Self { path, stamp }
@@ -110,10 +98,7 @@ impl WebConfigWatch {
         let mut seen = vec![SeenFile::look(path)];
         let web = WebConfig::load(path)?;
         seen.extend(web.files().map(SeenFile::look));
-        let in_force = WebConfigInForce::load(web).map_err(|refusal| Error::Key {
-            path: path.to_owned(),
-            refusal,
-        })?;
+        let in_force = WebConfigInForce::load(web).map_err(|refusal| refusal.of(path))?;
         let shared = Arc::new(WatchInner {
             path: path.to_owned(),
             in_force: watch::Sender::new(Arc::new(in_force)),
@@ -149,17 +134,13 @@ impl WebConfigWatch {
                 Ok(Ok(true)) => return Ok(()),
                 Ok(Err(error)) => return Err(error),
                 Err(no_answer) if !was_hanging => {
-                    return Err(self.unreadable(no_answer.to_string()));
+                    let refusal = KeyRefusal::new("", no_answer.to_string());
+                    return Err(refusal.of(&self.shared.path));
                 }
                 // Nothing changed, or the disk still hangs, which was reported.
                 Ok(Ok(false)) | Err(_) => {}
             }
         }
-    }
-
-    fn unreadable(&self, why: String) -> Error {
-        let path = self.shared.path.clone();
-        Error::File { path, why }
     }
 }
 
@@ -203,13 +184,10 @@ impl WatchInner {
         ];
         match lost.into_iter().find(|(_, is_lost)| *is_lost) {
             None => Ok(web),
-            Some((key, _)) => Err(Error::Key {
-                path: self.path.clone(),
-                refusal: KeyRefusal::new(
-                    key,
-                    "is gone, and would open the service: POST /-/reload or a restart puts that in force",
-                ),
-            }),
+            Some((key, _)) => {
+                let why = "is gone, and would open the service: POST /-/reload or a restart puts that in force";
+                Err(KeyRefusal::new(key, why).of(&self.path))
+            }
         }
     }
 
@@ -227,17 +205,9 @@ impl WatchInner {
             seen,
             is_doubtful: false,
         };
-        let in_force = WebConfigInForce::load(web).map_err(|refusal| Error::Key {
-            path: self.path.clone(),
-            refusal,
-        });
-        match in_force {
-            Ok(in_force) => {
-                self.in_force.send_replace(Arc::new(in_force));
-                read
-            }
-            // The web configuration file's own error comes first.
-            Err(error) => read.and(Err(error)),
-        }
+        let in_force = WebConfigInForce::load(web).map_err(|refusal| refusal.of(&self.path));
+        // The web configuration file's own error comes first.
+        let loaded = in_force.map(|in_force| self.in_force.send_replace(Arc::new(in_force)));
+        read.and(loaded.map(drop))
     }
 }

@@ -54,13 +54,9 @@ impl BcryptHash {
 
     /// Makes a hash that no password is known for, out of random bytes.
     pub(super) fn decoy(cost: Option<u32>, random: &[u8]) -> Self {
-        let mut salt = [0; 16];
-        salt.iter_mut()
-            .zip(random)
-            .for_each(|(to, from)| *to = *from);
         Self {
             cost: cost.unwrap_or(COST_DEFAULT),
-            salt,
+            salt: random.first_chunk().copied().unwrap_or_default(),
             digest: [0; 23],
         }
     }
@@ -77,11 +73,8 @@ impl BcryptHash {
         let ended = password.iter().copied().chain([0]);
         let key: Vec<u8> = ended.take(PASSWORD_BYTES).collect();
         let computed = bcrypt::bcrypt(self.cost, self.salt, &key);
-        let mut digest = [0; 23];
-        digest
-            .iter_mut()
-            .zip(computed)
-            .for_each(|(to, from)| *to = from);
+        // The last of its 24 bytes is no part of a hash.
+        let [digest @ .., _] = computed;
         digest
     }
 

@@ -30,8 +30,7 @@ fn load(text: &str) -> Result<WebConfig, Error> {
 fn refusal(text: &str) -> String {
     match load(text) {
         Ok(read) => panic!("accepted: {text}\n{read:?}"),
-        Err(Error::Key { refusal, .. }) => refusal.to_string(),
-        Err(Error::File { why, .. }) => format!("file: {why}"),
+        Err(Error { refusal, .. }) => refusal.to_string(),
     }
 }
 
