@@ -17,6 +17,7 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 use jiff::Timestamp;
 use ring::hmac;
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::digest::{Digest, NoRandomness, digest, random_key};
@@ -26,7 +27,7 @@ use crate::telemetry;
 
 use memory::{AnswerCache, QuotaOwner};
 use quotas::{CALLS_MAX, Failing, ReviewQuotas};
-use wire::{AccessSpec, TokenSpec, User, Wire};
+use wire::{AccessReview, TokenReview, User, Wire};
 
 /// How long a good answer holds.
 const ALLOWED_FOR: Duration = Duration::from_secs(120);
@@ -147,7 +148,7 @@ impl Review {
             if !reviewer.quotas.admits(&of) {
                 return (Answer::Unknown(flooded()), None);
             }
-            let user = reviewer.user(text, &of).await;
+            let user = reviewer.user(&text, &of).await;
             match &user {
                 Answer::Yes(user) => reviewer.quotas.authenticated(digest, &user.account()),
                 Answer::No => reviewer.quotas.refused(&digest),
@@ -180,8 +181,8 @@ impl Review {
 }
 
 impl Reviewer {
-    async fn user(&self, token: String, owner: &QuotaOwner) -> Answer<Arc<User>> {
-        let status = match self.call(&TokenSpec { token }, owner).await {
+    async fn user(&self, token: &str, owner: &QuotaOwner) -> Answer<Arc<User>> {
+        let status = match self.call::<TokenReview>(wire::token(token), owner).await {
             Ok(status) if status.authenticated => status,
             Ok(_) => return Answer::No,
             Err(why) => return Answer::Unknown(why),
@@ -193,8 +194,11 @@ impl Reviewer {
     }
 
     async fn grant(&self, user: &User, verb: &str, path: &str) -> Answer<()> {
-        let spec = AccessSpec::new(user, verb, path);
-        match self.call(&spec, &QuotaOwner::Account(user.account())).await {
+        let (spec, owner) = (wire::access(user, verb, path), user.account());
+        match self
+            .call::<AccessReview>(spec, &QuotaOwner::Account(owner))
+            .await
+        {
             Ok(status) if status.allowed && !status.denied => Answer::Yes(()),
             Ok(_) => Answer::No,
             Err(why) => Answer::Unknown(why),
@@ -202,28 +206,30 @@ impl Reviewer {
     }
 
     /// Asks for a review; returns its status, or why there is none.
-    async fn call<S: Wire>(&self, spec: &S, owner: &QuotaOwner) -> Result<S::Status, String> {
+    async fn call<W: Wire>(&self, spec: Value, owner: &QuotaOwner) -> Result<W::Status, String> {
         let until = Instant::now() + CALL_TIMEOUT;
-        let answer = timeout_at(until, self.ask(spec, owner, until)).await;
+        let answer = timeout_at(until, self.ask::<W>(&spec, owner, until)).await;
         let answer = answer.unwrap_or_else(|_elapsed| Err(late()));
         self.failing.say(answer.as_ref().err());
         answer
     }
 
-    async fn ask<S: Wire>(
+    async fn ask<W: Wire>(
         &self,
-        spec: &S,
+        spec: &Value,
         owner: &QuotaOwner,
         until: Instant,
-    ) -> Result<S::Status, String> {
+    ) -> Result<W::Status, String> {
         let place = self.quotas.place(owner, until).await;
         let _place = place.ok_or_else(late)?;
         let failed = |error| format!("the API server: {}", telemetry::chain(&error));
-        let sending = self.client.send(Method::POST, S::PATH, wire::request(spec));
+        let sending = self
+            .client
+            .send(Method::POST, W::PATH, wire::request::<W>(spec));
         let answer = sending.await.map_err(failed)?;
         match answer.status {
-            StatusCode::OK | StatusCode::CREATED => wire::status::<S>(&answer.bytes)
-                .ok_or_else(|| format!("the API server's answer is no {}", S::KIND)),
+            StatusCode::OK | StatusCode::CREATED => wire::status::<W>(&answer.bytes)
+                .ok_or_else(|| format!("the API server's answer is no {}", W::KIND)),
             status => Err(advice(self.client.server(), status)),
         }
     }

@@ -87,9 +87,7 @@ impl Config {
         let (namespace, name) = (self.namespace.as_ref()?, self.hold_config_map.as_ref()?);
         Some(format!("/api/v1/namespaces/{namespace}/configmaps/{name}"))
     }
-}
 
-impl Config {
     /// Returns the slots of the budget, for this node.
     pub fn slots(&self, node: &str) -> Option<Slots> {
         let (namespace, count) = (self.namespace.as_ref()?, self.budget.max_nodes?);

@@ -1,6 +1,6 @@
 //! Which API server is asked, and where its credentials are.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::Error;
 use super::kubeconfig::{self, ClusterAccess};
@@ -124,21 +124,14 @@ impl ApiServer {
                 })
             }
             Self::Kubeconfig { path, context } => {
-                let bytes = read(disk, path).await?;
-                let place = kubeconfig::place(path, &bytes, context.as_deref());
-                place.map_err(|problem| Error::Kubeconfig {
+                let bytes = file::read(disk, path, FILE_MAX_BYTES).await;
+                let bytes = bytes.map_err(|error| error.to_string());
+                let place = |bytes: Vec<u8>| kubeconfig::place(path, &bytes, context.as_deref());
+                bytes.and_then(place).map_err(|problem| Error::Kubeconfig {
                     path: path.clone(),
                     problem,
                 })
             }
         }
     }
-}
-
-async fn read(disk: &BlockingPool, path: &Path) -> Result<Vec<u8>, Error> {
-    let read = file::read(disk, path, FILE_MAX_BYTES).await;
-    read.map_err(|error| Error::Kubeconfig {
-        path: path.to_owned(),
-        problem: error.to_string(),
-    })
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
-/// The question of a review.
-pub(super) trait Wire: Serialize {
+/// A kind of review.
+pub(super) trait Wire {
     const PATH: &'static str;
     const VERSION: &'static str;
     const KIND: &'static str;
@@ -16,12 +16,9 @@ pub(super) trait Wire: Serialize {
 }
 
 /// Whose token is it?
-#[derive(Serialize)]
-pub(super) struct TokenSpec {
-    pub(super) token: String,
-}
+pub(super) struct TokenReview;
 
-impl Wire for TokenSpec {
+impl Wire for TokenReview {
     const PATH: &'static str = "/apis/authentication.k8s.io/v1/tokenreviews";
     const VERSION: &'static str = "authentication.k8s.io/v1";
     const KIND: &'static str = "TokenReview";
@@ -37,7 +34,7 @@ pub(super) struct TokenStatus {
 }
 
 /// An account.
-#[derive(Deserialize, Serialize)]
+#[derive(Deserialize)]
 pub(super) struct User {
     #[serde(default)]
     pub(super) username: String,
@@ -56,36 +53,10 @@ impl User {
     }
 }
 
-/// May this account do that?
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct AccessSpec<'a> {
-    user: &'a str,
-    uid: &'a str,
-    groups: &'a [String],
-    extra: &'a BTreeMap<String, Vec<String>>,
-    non_resource_attributes: NonResource<'a>,
-}
+/// May an account do something?
+pub(super) struct AccessReview;
 
-#[derive(Serialize)]
-struct NonResource<'a> {
-    path: &'a str,
-    verb: &'a str,
-}
-
-impl<'a> AccessSpec<'a> {
-    pub(super) fn new(user: &'a User, verb: &'a str, path: &'a str) -> Self {
-        Self {
-            user: &user.username,
-            uid: &user.uid,
-            groups: &user.groups,
-            extra: &user.extra,
-            non_resource_attributes: NonResource { path, verb },
-        }
-    }
-}
-
-impl Wire for AccessSpec<'_> {
+impl Wire for AccessReview {
     const PATH: &'static str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     const VERSION: &'static str = "authorization.k8s.io/v1";
     const KIND: &'static str = "SubjectAccessReview";
@@ -101,14 +72,27 @@ pub(super) struct AccessStatus {
     pub(super) denied: bool,
 }
 
+/// Asks whose token it is.
+pub(super) fn token(token: &str) -> Value {
+    json!({ "token": token })
+}
+
+/// Asks whether this account may do `verb` on `path`.
+pub(super) fn access(user: &User, verb: &str, path: &str) -> Value {
+    json!({
+        "user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra,
+        "nonResourceAttributes": { "path": path, "verb": verb },
+    })
+}
+
 /// Writes a review.
-pub(super) fn request<S: Wire>(spec: &S) -> Vec<u8> {
-    let review = json!({ "apiVersion": S::VERSION, "kind": S::KIND, "spec": spec });
+pub(super) fn request<W: Wire>(spec: &Value) -> Vec<u8> {
+    let review = json!({ "apiVersion": W::VERSION, "kind": W::KIND, "spec": spec });
     review.to_string().into_bytes()
 }
 
 /// Reads the status of a reviewed review. An error would repeat values, so there is none.
-pub(super) fn status<S: Wire>(bytes: &[u8]) -> Option<S::Status> {
+pub(super) fn status<W: Wire>(bytes: &[u8]) -> Option<W::Status> {
     #[derive(Deserialize)]
     struct ReviewResponse<T> {
         #[serde(rename = "apiVersion")]
@@ -116,7 +100,7 @@ pub(super) fn status<S: Wire>(bytes: &[u8]) -> Option<S::Status> {
         kind: String,
         status: T,
     }
-    let answered: ReviewResponse<S::Status> = serde_json::from_slice(bytes).ok()?;
-    let is_review = answered.kind == S::KIND && answered.version == S::VERSION;
+    let answered: ReviewResponse<W::Status> = serde_json::from_slice(bytes).ok()?;
+    let is_review = answered.kind == W::KIND && answered.version == W::VERSION;
     is_review.then_some(answered.status)
 }
