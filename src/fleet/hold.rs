@@ -144,24 +144,21 @@ impl Switch {
 
     /// Notes a reading; says whether the log has to hear of it.
     fn note(&mut self, reading: &HoldAnswer, read_at: Timestamp, at: Instant) -> bool {
-        let before = (self.unclear.clone(), self.away.is_some());
-        let was_held = self.known.as_ref().map(|known| known.held.clone());
-        let good = |held| Some(KnownHold { held, read_at, at });
-        match reading {
-            HoldAnswer::Free => self.known = good(None),
-            HoldAnswer::Held(why) => self.known = good(Some(why.clone())),
-            HoldAnswer::Unclear(why) => self.unclear = Some(why.clone()),
-            HoldAnswer::Away(why) => self.away = Some(why.clone()),
-            HoldAnswer::Moved(why) => (self.known, self.away) = (None, Some(why.clone())),
-        }
-        match reading {
-            HoldAnswer::Free | HoldAnswer::Held(_) => (self.unclear, self.away) = (None, None),
-            HoldAnswer::Moved(_) => self.unclear = None,
-            HoldAnswer::Unclear(_) => self.away = None,
-            HoldAnswer::Away(_) => {}
-        }
-        before != (self.unclear.clone(), self.away.is_some())
-            || was_held != self.known.as_ref().map(|known| known.held.clone())
+        let told = |it: &Self| {
+            let held = it.known.as_ref().map(|known| known.held.clone());
+            (held, it.unclear.clone(), it.away.is_some())
+        };
+        let before = told(self);
+        let known = |held| Some(KnownHold { held, read_at, at });
+        let (known, unclear, away) = match reading {
+            HoldAnswer::Free => (known(None), None, None),
+            HoldAnswer::Held(why) => (known(Some(why.clone())), None, None),
+            HoldAnswer::Unclear(why) => (self.known.take(), Some(why.clone()), None),
+            HoldAnswer::Away(why) => (self.known.take(), self.unclear.take(), Some(why.clone())),
+            HoldAnswer::Moved(why) => (None, None, Some(why.clone())),
+        };
+        (self.known, self.unclear, self.away) = (known, unclear, away);
+        before != told(self)
     }
 
     /// `None`: there is no switch.
