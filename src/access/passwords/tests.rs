@@ -29,6 +29,16 @@ fn peer(last: u8) -> IpAddr {
     [10, 0, 0, last].into()
 }
 
+async fn ask(
+    passwords: &Passwords,
+    users: &BasicAuthUsers,
+    from: u8,
+    user: &str,
+    password: &[u8],
+) -> PasswordVerdict {
+    passwords.check(users, peer(from), user, password).await
+}
+
 #[test]
 fn hashes_of_other_tools_are_verified_in_each_version_of_bcrypt() {
     // The vectors of jBCrypt's tests, and one of htpasswd.
@@ -89,18 +99,9 @@ async fn a_right_password_is_right_and_computed_once() {
     let passwords = Passwords::new().unwrap();
     let users = users(&[("alice", hashed("secret")), ("bob", hashed("other"))]);
     for _ in 0..3 {
-        assert_eq!(
-            passwords.check(&users, peer(1), "alice", b"secret").await,
-            Right
-        );
-        assert_eq!(
-            passwords.check(&users, peer(1), "bob", b"secret").await,
-            Wrong
-        );
-        assert_eq!(
-            passwords.check(&users, peer(1), "carol", b"secret").await,
-            Wrong
-        );
+        assert_eq!(ask(&passwords, &users, 1, "alice", b"secret").await, Right);
+        assert_eq!(ask(&passwords, &users, 1, "bob", b"secret").await, Wrong);
+        assert_eq!(ask(&passwords, &users, 1, "carol", b"secret").await, Wrong);
     }
     assert_eq!(passwords.rounds(), 3 << 4);
 }
@@ -109,24 +110,12 @@ async fn a_right_password_is_right_and_computed_once() {
 async fn a_changed_or_removed_user_is_not_remembered() {
     let passwords = Passwords::new().unwrap();
     let before = users(&[("alice", hashed("secret"))]);
-    assert_eq!(
-        passwords.check(&before, peer(1), "alice", b"secret").await,
-        Right
-    );
+    assert_eq!(ask(&passwords, &before, 1, "alice", b"secret").await, Right);
     let after = users(&[("alice", hashed("new")), ("bob", hashed("b"))]);
-    assert_eq!(
-        passwords.check(&after, peer(1), "alice", b"secret").await,
-        Wrong
-    );
-    assert_eq!(
-        passwords.check(&after, peer(1), "alice", b"new").await,
-        Right
-    );
+    assert_eq!(ask(&passwords, &after, 1, "alice", b"secret").await, Wrong);
+    assert_eq!(ask(&passwords, &after, 1, "alice", b"new").await, Right);
     let removed = users(&[("bob", hashed("b"))]);
-    assert_eq!(
-        passwords.check(&removed, peer(1), "alice", b"new").await,
-        Wrong
-    );
+    assert_eq!(ask(&passwords, &removed, 1, "alice", b"new").await, Wrong);
     let again = passwords
         .check(&BasicAuthUsers::default(), peer(1), "alice", b"new")
         .await;
@@ -148,9 +137,7 @@ async fn an_unknown_user_costs_what_a_known_one_costs() {
         for name in (0..40).map(|i| format!("nobody{i}")) {
             for password in ["one", "two"] {
                 let before = passwords.rounds();
-                let verdict = passwords
-                    .check(&users, peer(1), &name, password.as_bytes())
-                    .await;
+                let verdict = ask(&passwords, &users, 1, &name, password.as_bytes()).await;
                 assert_eq!(verdict, Wrong);
                 let rounds = passwords.rounds() - before;
                 assert!(costs.contains(&rounds), "{rounds}");
@@ -167,11 +154,11 @@ async fn an_unknown_user_costs_what_a_known_one_costs() {
 async fn user_hash_and_password_are_remembered_apart() {
     let passwords = Passwords::new().unwrap();
     let users = users(&[("ab", hashed("c")), ("a", hashed("x"))]);
-    assert_eq!(passwords.check(&users, peer(1), "ab", b"c").await, Right);
-    assert_eq!(passwords.check(&users, peer(1), "a", b"bc").await, Wrong);
-    assert_eq!(passwords.check(&users, peer(1), "ab", b"c\0").await, Wrong);
-    assert_eq!(passwords.check(&users, peer(1), "ab", b"").await, Wrong);
-    assert_eq!(passwords.check(&users, peer(1), "AB", b"c").await, Wrong);
+    assert_eq!(ask(&passwords, &users, 1, "ab", b"c").await, Right);
+    assert_eq!(ask(&passwords, &users, 1, "a", b"bc").await, Wrong);
+    assert_eq!(ask(&passwords, &users, 1, "ab", b"c\0").await, Wrong);
+    assert_eq!(ask(&passwords, &users, 1, "ab", b"").await, Wrong);
+    assert_eq!(ask(&passwords, &users, 1, "AB", b"c").await, Wrong);
 }
 
 /// As everywhere, bcrypt uses the first 72 bytes.
@@ -182,16 +169,11 @@ async fn only_the_first_72_bytes_of_a_password_count() {
     let users = users(&[("alice", hashed(&long))]);
     let longer = format!("{long}more");
     assert_eq!(
-        passwords
-            .check(&users, peer(1), "alice", longer.as_bytes())
-            .await,
+        ask(&passwords, &users, 1, "alice", longer.as_bytes()).await,
         Right
     );
     let shorter = &long.as_bytes()[1..];
-    assert_eq!(
-        passwords.check(&users, peer(1), "alice", shorter).await,
-        Wrong
-    );
+    assert_eq!(ask(&passwords, &users, 1, "alice", shorter).await, Wrong);
 }
 
 /// Starts checks that wait until the returned permit is dropped.
@@ -216,38 +198,20 @@ async fn flood(passwords: &Passwords, users: &BasicAuthUsers, from: u8, count: u
 async fn a_flood_of_wrong_passwords_is_bounded_and_starves_no_remembered_one() {
     let passwords = Passwords::new().unwrap();
     let users = users(&[("alice", hashed("secret"))]);
-    assert_eq!(
-        passwords.check(&users, peer(1), "alice", b"secret").await,
-        Right
-    );
+    assert_eq!(ask(&passwords, &users, 1, "alice", b"secret").await, Right);
     let turn = passwords.0.turn.acquire().await.unwrap();
     // One client may take its share and no more.
     flood(&passwords, &users, 2, WAITING_MAX_PER_PEER).await;
-    assert_eq!(
-        passwords.check(&users, peer(2), "alice", b"more").await,
-        Busy
-    );
+    assert_eq!(ask(&passwords, &users, 2, "alice", b"more").await, Busy);
     // Remembered: not even from that client does it wait.
-    assert_eq!(
-        passwords.check(&users, peer(2), "alice", b"secret").await,
-        Right
-    );
+    assert_eq!(ask(&passwords, &users, 2, "alice", b"secret").await, Right);
     for from in 3..=5 {
         flood(&passwords, &users, from, WAITING_MAX_PER_PEER).await;
     }
     assert_eq!(passwords.waiting(), WAITING_MAX);
-    assert_eq!(
-        passwords.check(&users, peer(9), "alice", b"more").await,
-        Busy
-    );
-    assert_eq!(
-        passwords.check(&users, peer(9), "nobody", b"more").await,
-        Busy
-    );
-    assert_eq!(
-        passwords.check(&users, peer(9), "alice", b"secret").await,
-        Right
-    );
+    assert_eq!(ask(&passwords, &users, 9, "alice", b"more").await, Busy);
+    assert_eq!(ask(&passwords, &users, 9, "nobody", b"more").await, Busy);
+    assert_eq!(ask(&passwords, &users, 9, "alice", b"secret").await, Right);
     drop(turn);
     let drained = async {
         while passwords.waiting() > 0 {
@@ -256,10 +220,7 @@ async fn a_flood_of_wrong_passwords_is_bounded_and_starves_no_remembered_one() {
     };
     let drained = tokio::time::timeout(Duration::from_secs(60), drained).await;
     assert!(drained.is_ok(), "those who wait get no turn");
-    assert_eq!(
-        passwords.check(&users, peer(9), "alice", b"more").await,
-        Wrong
-    );
+    assert_eq!(ask(&passwords, &users, 9, "alice", b"more").await, Wrong);
     assert!(passwords.0.waiting.lock().is_empty());
 }
 
@@ -273,10 +234,7 @@ async fn a_client_that_hangs_up_frees_its_place_in_the_queue() {
     assert!(gone.is_err());
     assert_eq!(passwords.waiting(), 0);
     drop(turn);
-    assert_eq!(
-        passwords.check(&users, peer(1), "alice", b"secret").await,
-        Right
-    );
+    assert_eq!(ask(&passwords, &users, 1, "alice", b"secret").await, Right);
 }
 
 #[tokio::test]

@@ -18,11 +18,12 @@ fn seen(args: &[&str], files: &[(&str, &str)]) -> KubeletSettings {
     assemble(Configz::NotAsked, process)
 }
 
-fn value(known: &KubeletSettings, name: &str) -> Option<(Value, SettingOrigin)> {
-    known
-        .settings
-        .get(name)
-        .map(|it| (it.value.clone(), it.from))
+/// A setting's value and where it comes from.
+fn value(known: &KubeletSettings, name: &str) -> String {
+    let setting = known.settings.get(name);
+    setting.map_or("unknown".to_owned(), |it| {
+        format!("{} {:?}", it.value, it.from)
+    })
 }
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
@@ -79,26 +80,11 @@ fn a_flag_goes_before_a_drop_in_and_that_before_the_file() {
             ("/d/20.conf", second),
         ],
     );
-    assert_eq!(
-        value(&known, IMAGE_HIGH),
-        Some((75.into(), SettingOrigin::Flag))
-    );
-    assert_eq!(
-        value(&known, IMAGE_LOW),
-        Some((62.into(), SettingOrigin::File))
-    );
-    assert_eq!(
-        value(&known, "containerLogMaxFiles"),
-        Some((3.into(), SettingOrigin::File))
-    );
-    assert_eq!(
-        value(&known, MAX_DEAD),
-        Some(((-1).into(), SettingOrigin::Default))
-    );
-    assert_eq!(
-        value(&known, "containerLogMaxSize"),
-        Some(("10Mi".into(), SettingOrigin::Default))
-    );
+    assert_eq!(value(&known, IMAGE_HIGH), "75 Flag");
+    assert_eq!(value(&known, IMAGE_LOW), "62 File");
+    assert_eq!(value(&known, "containerLogMaxFiles"), "3 File");
+    assert_eq!(value(&known, MAX_DEAD), "-1 Default");
+    assert_eq!(value(&known, "containerLogMaxSize"), r#""10Mi" Default"#);
     assert_eq!(known.eviction("imagefs.available"), Some("15%"));
     assert_eq!(known.eviction("nodefs.available"), Some("1Gi"));
     assert_eq!(
@@ -134,14 +120,8 @@ fn a_key_that_the_kubelet_ignores_is_named_with_what_was_meant() {
         ]
     );
     // They have no effect, and the right one has.
-    assert_eq!(
-        value(&known, MAX_DEAD),
-        Some(((-1).into(), SettingOrigin::Default))
-    );
-    assert_eq!(
-        value(&known, IMAGE_HIGH),
-        Some((85.into(), SettingOrigin::Default))
-    );
+    assert_eq!(value(&known, MAX_DEAD), "-1 Default");
+    assert_eq!(value(&known, IMAGE_HIGH), "85 Default");
     assert_eq!(known.seconds(IMAGE_MAX_AGE), Some(86_400.0));
 }
 
@@ -159,11 +139,8 @@ fn a_file_that_cannot_be_understood_leaves_its_keys_unknown_and_shows_nothing_of
             &["kubelet", "--maximum-dead-containers=5"],
             &[("/etc/shadow", text)],
         );
-        assert_eq!(
-            value(&known, MAX_DEAD),
-            Some((5.into(), SettingOrigin::Flag))
-        );
-        assert_eq!(value(&known, IMAGE_HIGH), None, "{text}");
+        assert_eq!(value(&known, MAX_DEAD), "5 Flag");
+        assert_eq!(value(&known, IMAGE_HIGH), "unknown", "{text}");
         let said = serde_json::to_string(&known).unwrap();
         assert!(
             said.contains("/etc/shadow: it is no") && !said.contains("secret"),
@@ -189,12 +166,9 @@ fn the_kubelets_own_answer_goes_first_and_has_no_flags() {
     let answer = br#"{"kubeletconfig":{"imageGCHighThresholdPercent":77,"imageMaximumGCAge":"0s",
         "evictionHard":{"imagefs.available":"15%","x":{"y":1}},"containerLogMaxFiles":5}}"#;
     let known = assemble(Configz::Answer(answer.to_vec()), Process::Hidden);
-    assert_eq!(
-        value(&known, IMAGE_HIGH),
-        Some((77.into(), SettingOrigin::Configz))
-    );
+    assert_eq!(value(&known, IMAGE_HIGH), "77 Configz");
     assert_eq!(known.eviction("imagefs.available"), Some("15%"));
-    assert_eq!(value(&known, MAX_DEAD), None);
+    assert_eq!(value(&known, MAX_DEAD), "unknown");
     assert_eq!(known.source, "/configz");
     let process = Process::Seen {
         pid: 7,
@@ -202,14 +176,8 @@ fn the_kubelets_own_answer_goes_first_and_has_no_flags() {
         files: vec![],
     };
     let known = assemble(Configz::Answer(answer.to_vec()), process);
-    assert_eq!(
-        value(&known, MAX_DEAD),
-        Some((9.into(), SettingOrigin::Flag))
-    );
-    assert_eq!(
-        value(&known, IMAGE_HIGH),
-        Some((77.into(), SettingOrigin::Configz))
-    );
+    assert_eq!(value(&known, MAX_DEAD), "9 Flag");
+    assert_eq!(value(&known, IMAGE_HIGH), "77 Configz");
     for wrong in ["{}", "null", "[]", "{\"kubeletconfig\":[]}", "<html>"] {
         let known = assemble(Configz::Answer(wrong.into()), Process::Hidden);
         assert!(
@@ -245,7 +213,7 @@ fn values_and_keys_are_bounded() {
         "-".repeat(100)
     );
     let known = seen(&["kubelet"], &[("/k", &file)]);
-    assert_eq!(value(&known, "containerLogMaxSize"), None);
+    assert_eq!(value(&known, "containerLogMaxSize"), "unknown");
     assert_eq!(known.ignored_keys, []);
     let many: String = (0..50).map(|_| "imagefs.available<15%,").collect();
     assert!(eviction(&many).len() <= 16);
