@@ -16,13 +16,13 @@
 //! | [`outgoing`] | model, system | requests to other servers: credentials, TLS, bounds |
 //! | [`kubernetes`] | outgoing, system, telemetry | the API server: its credentials, kubeconfig files, plugins, requests |
 //! | [`pods`] | kubernetes, model, outgoing, system | the pod sources |
-//! | [`fleet`] | kubernetes, model, outgoing, system | the brakes that hold for all nodes at once |
+//! | [`fleet`] | kubernetes, model, outgoing | the brakes that hold for all nodes at once |
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`evidence`] | logs, model | what is kept of a container before it goes |
 //! | [`snapshot_file`] | gc, model | a snapshot as a file: written, and read from anywhere |
 //! | [`state`] | gc, model | what outlives the process: one database, and the lock |
 //! | [`access`] | kubernetes, model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
-//! | [`events`] | access, evidence, kubernetes, model, system | Kubernetes Events of what passes did |
+//! | [`events`] | access, evidence, kubernetes, model | Kubernetes Events of what passes did |
 //! | [`config`] | access, events, evidence, fleet, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, `snapshot_file`, state, system | one look at the node, shared by all who need one |
 //! | [`doctor`] | config, gc, model, pods, runtime, snapshot, state, system | why litter comes up: facts into findings; changes nothing |

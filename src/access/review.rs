@@ -27,7 +27,7 @@ use crate::telemetry;
 
 use memory::{AnswerCache, QuotaOwner};
 use quotas::{CALLS_MAX, Failing, ReviewQuotas};
-use wire::{AccessReview, TokenReview, User, Wire};
+use wire::{AccessQuestion, TokenQuestion, User, Wire};
 
 /// How long a good answer holds.
 const ALLOWED_FOR: Duration = Duration::from_secs(120);
@@ -182,7 +182,7 @@ impl Review {
 
 impl Reviewer {
     async fn user(&self, token: &str, owner: &QuotaOwner) -> Answer<Arc<User>> {
-        let status = match self.call::<TokenReview>(wire::token(token), owner).await {
+        let status = match self.call::<TokenQuestion>(wire::token(token), owner).await {
             Ok(status) if status.authenticated => status,
             Ok(_) => return Answer::No,
             Err(why) => return Answer::Unknown(why),
@@ -196,7 +196,7 @@ impl Reviewer {
     async fn grant(&self, user: &User, verb: &str, path: &str) -> Answer<()> {
         let (spec, owner) = (wire::access(user, verb, path), user.account());
         match self
-            .call::<AccessReview>(spec, &QuotaOwner::Account(owner))
+            .call::<AccessQuestion>(spec, &QuotaOwner::Account(owner))
             .await
         {
             Ok(status) if status.allowed && !status.denied => Answer::Yes(()),

@@ -16,9 +16,9 @@ pub(super) trait Wire {
 }
 
 /// Whose token is it?
-pub(super) struct TokenReview;
+pub(super) struct TokenQuestion;
 
-impl Wire for TokenReview {
+impl Wire for TokenQuestion {
     const PATH: &'static str = "/apis/authentication.k8s.io/v1/tokenreviews";
     const VERSION: &'static str = "authentication.k8s.io/v1";
     const KIND: &'static str = "TokenReview";
@@ -54,9 +54,9 @@ impl User {
 }
 
 /// May an account do something?
-pub(super) struct AccessReview;
+pub(super) struct AccessQuestion;
 
-impl Wire for AccessReview {
+impl Wire for AccessQuestion {
     const PATH: &'static str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     const VERSION: &'static str = "authorization.k8s.io/v1";
     const KIND: &'static str = "SubjectAccessReview";

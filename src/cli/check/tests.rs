@@ -104,7 +104,7 @@ fn a_look_that_is_not_over_is_slow_however_old_the_last_one_is() {
     let young = "PROBLEM: 2000 exited containers; runtime slow or hung [service]";
     assert_eq!(status(None, Some(59.0)), young);
     assert_eq!(status(None, Some(3600.0)), slow);
-    assert_eq!(status(Some("no answer within 10s"), Some(1.0)), silent);
+    assert_eq!(status(Some("no answer within 10s"), Some(3600.0)), silent);
     assert_eq!(status(None, None), silent);
 }
 
