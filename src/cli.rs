@@ -60,8 +60,8 @@ Environment:
                                CRISWEEP__GC__BATCH_SIZE=20
   NODE_NAME                    this node's name, unless node.name is set
   CONTAINER_RUNTIME_ENDPOINT   the CRI socket, unless it is configured
-  CRISWEEP_URL, CRISWEEP_TOKEN_FILE, CRISWEEP_TOKEN, CRISWEEP_CA_FILE
-                               the service to ask, as --service.url
+  CRISWEEP_URL, CRISWEEP_TOKEN_FILE, CRISWEEP_TOKEN, CRISWEEP_CA_FILE,
+  CRISWEEP_SERVER_NAME         the service to ask, as --service.url
   NO_COLOR, CLICOLOR_FORCE     no colours; colours also outside a terminal
 
 Exit codes:

@@ -307,7 +307,7 @@ fn is_within(path: &str, other: &str) -> bool {
 }
 
 /// The variables that name the service to commands (`cli/service`), after `CRISWEEP_`.
-const OF_COMMANDS: [&str; 4] = ["URL", "TOKEN", "TOKEN_FILE", "CA_FILE"];
+const OF_COMMANDS: [&str; 5] = ["URL", "TOKEN", "TOKEN_FILE", "CA_FILE", "SERVER_NAME"];
 
 /// Says whether a foreign variable looks like a misspelled one of ours. Ignores those that Kubernetes sets
 /// for a Service of our name (`CRISWEEP_SERVICE_HOST`, `CRISWEEP_PORT_20950_TCP_ADDR`).

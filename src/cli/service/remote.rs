@@ -4,17 +4,23 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::Args;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{Client, Url};
+use reqwest::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue};
+use reqwest::{Client, ClientBuilder, Url};
+use tokio::net::lookup_host;
+use tokio::time::timeout;
 
-use super::builder;
+use super::{CONNECT_TIMEOUT, builder};
 use crate::cli::output::note;
 use crate::outgoing::tls::{TrustRoots, client_config};
-use crate::outgoing::{self, TlsConfig, is_secure_url};
+use crate::outgoing::{self, TlsConfig, dns_name, is_secure_url};
 use crate::runtime::SOCKET_PATH_BYTES_MAX;
 use crate::system::blocking::BlockingPool;
 use crate::telemetry;
+
+/// The name that the certificate of the service must be for, where that is not the URL's host: behind a port-forward.
+const SERVER_NAME: &str = "CRISWEEP_SERVER_NAME";
 
 /// Flags that name the service to ask. `CRISWEEP_URL`, `CRISWEEP_TOKEN_FILE`, `CRISWEEP_TOKEN` and `CRISWEEP_CA_FILE`
 /// are their variables.
@@ -79,7 +85,6 @@ impl fmt::Debug for Remote {
 impl RemoteArgs {
     /// Adds what the environment says and no flag does.
     fn with_environment(mut self) -> (Self, Option<String>) {
-        let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         self.service_url = self.service_url.or_else(|| variable("CRISWEEP_URL"));
         let file = || variable("CRISWEEP_TOKEN_FILE").map(PathBuf::from);
         self.service_token_file = self.service_token_file.or_else(file);
@@ -152,6 +157,10 @@ impl RemoteArgs {
         });
         given.collect()
     }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
 /// Returns a word as a shell takes it.
@@ -236,17 +245,48 @@ async fn over_tcp(
             "crisweep: the credential goes to {shown} in clear text: use https://"
         ));
     }
-    let mut client = builder().default_headers(headers(token)?);
-    if url.scheme() == "https" {
+    let (mut client, mut base, mut headers) = (builder(), url, headers(token)?);
+    if base.scheme() == "https" {
         client = client.tls_backend_preconfigured(trust(ca_file, disk).await?);
     }
+    if let Some(name) = variable(SERVER_NAME) {
+        client = named(client, &mut base, &name, &mut headers).await?;
+    }
+    client = client.default_headers(headers);
     Ok(Remote {
         shown,
-        base: url.as_str().trim_end_matches('/').to_owned(),
+        base: base.as_str().trim_end_matches('/').to_owned(),
         client: client.build()?,
         has_credential,
         flags: String::new(),
     })
+}
+
+/// Asks the host of a URL, whose certificate must be for this name. The name takes the host's place in the URL, but not
+/// in the requests.
+async fn named(
+    client: ClientBuilder,
+    url: &mut Url,
+    name: &str,
+    headers: &mut HeaderMap,
+) -> anyhow::Result<ClientBuilder> {
+    anyhow::ensure!(
+        url.scheme() == "https",
+        "{SERVER_NAME} names a certificate, but --service.url is not https://"
+    );
+    let name = dns_name(name);
+    let name = name.with_context(|| format!("{SERVER_NAME} must be a host's name"))?;
+    let host = url.host_str().unwrap_or_default().to_owned();
+    let port = url.port_or_known_default().unwrap_or_default();
+    headers.insert(HOST, HeaderValue::try_from(format!("{host}:{port}"))?);
+    let found = lookup_host((host.trim_matches(['[', ']']), port));
+    let found = timeout(CONNECT_TIMEOUT, found).await;
+    let found = found.context("no answer")?;
+    let found: Vec<_> = found
+        .with_context(|| format!("looking up {host}"))?
+        .collect();
+    url.set_host(Some(&name))?;
+    Ok(client.resolve_to_addrs(&name, &found))
 }
 
 async fn trust(

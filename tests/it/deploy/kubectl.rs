@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::support::ca::Ca;
 use crate::support::wait::{PATIENCE, until_true};
 use crate::support::{Rig, nodes};
 
@@ -64,6 +65,10 @@ impl Cluster {
     }
 
     async fn run(&self, program: &str, args: &[&str]) -> Output {
+        self.run_with(program, args, &[]).await
+    }
+
+    async fn run_with(&self, program: &str, args: &[&str], env: &[(&str, &str)]) -> Output {
         let mut command = tokio::process::Command::new("sh");
         command
             .arg(PLUGIN)
@@ -72,6 +77,7 @@ impl Cluster {
             .kill_on_drop(true);
         let path = format!("{}:/usr/bin:/bin", self.dir.path().display());
         command.env("PATH", path).env("CRISWEEP", program);
+        command.envs(env.iter().copied());
         let output = tokio::time::timeout(PATIENCE, command.output());
         output.await.expect("it ends").unwrap()
     }
@@ -129,6 +135,60 @@ async fn without_the_program_curl_gets_the_json() {
     let output = cluster.run("no-such-program", &["node-1", "gc"]).await;
     assert_eq!(output.status.code(), Some(2));
     cluster.has_no_forward().await;
+}
+
+#[tokio::test]
+async fn a_service_with_tls_is_asked_by_the_name_in_its_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let shown = |name: &str| path(name).display().to_string();
+    let ca = Ca::new();
+    ca.write(&path("ca.crt"));
+    let name = "crisweep.tools.svc";
+    ca.sign(name)
+        .write(&path("server.crt"), &path("server.key"));
+    let web = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
+    fs::write(path("web.yml"), web).unwrap();
+    fs::write(path("token"), "token-that-may-read\n").unwrap();
+    let changes = json!({ "web": {
+        "config_file": path("web.yml"),
+        "bearer_token_files": { "read": [path("token")] },
+    } });
+    let options = crisweep_sim::Options::default();
+    let rig = Rig::unready(nodes::litter(2).build(), options, changes).await;
+    let cluster = Cluster::with(&rig.address).await;
+    let (ca_file, token) = (shown("ca.crt"), shown("token"));
+    let right = [
+        ("CRISWEEP_SERVER_NAME", name),
+        ("CRISWEEP_CA_FILE", &ca_file),
+        ("CRISWEEP_TOKEN_FILE", &token),
+        // It is not asked.
+        ("https_proxy", "http://127.0.0.1:9"),
+    ];
+    let wrong = [
+        ("CRISWEEP_SERVER_NAME", "other.tools.svc"),
+        right[1],
+        right[2],
+    ];
+    let clear = [right[1], right[2]];
+    for program in [env!("CARGO_BIN_EXE_crisweep"), "no-such-program"] {
+        let args = ["node-1", "passes"];
+        let output = cluster.run_with(program, &args, &right).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{program}: {said}");
+        for env in [&wrong[..], &clear] {
+            let output = cluster.run_with(program, &args, env).await;
+            assert_ne!(output.status.code(), Some(0), "{program}: {env:?}");
+        }
+        cluster.has_no_forward().await;
+    }
+    let mut command = crate::support::service::program();
+    let port = rig.address.rsplit(':').next().unwrap();
+    let url = format!("--service.url=http://localhost:{port}");
+    command.args(["passes", &url]).env(right[0].0, right[0].1);
+    let output = command.output().await.unwrap();
+    let said = text(&output.stderr);
+    assert!(said.contains("is not https://"), "{said}");
 }
 
 #[tokio::test]
