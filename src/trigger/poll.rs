@@ -36,6 +36,9 @@ const ALERTS_MAX: usize = 1000;
 /// After this many answers without an alert about this node the poller also asks for alerts that hold the passes of
 /// all nodes: thresholds heed them too.
 const HOLD_EVERY: u64 = 4;
+/// Answers in a row without an alert that holds, after which it is over: an Alertmanager that was restarted knows of no
+/// alert until Prometheus sends it again, a minute later.
+const HOLD_GONE_AFTER: u32 = 4;
 /// After this many answers the poller also asks for this node's name with or without a domain.
 const SIMILAR_EVERY: u64 = 100;
 
@@ -73,8 +76,30 @@ impl Error {
     }
 }
 
-/// The alerts of one Alertmanager that ask for a pass, by fingerprint and start.
-type AskingAlerts = BTreeMap<(String, String), AlertInfo>;
+/// An alert that asks for a pass, or holds passes.
+#[derive(Clone, Debug)]
+struct AskingAlert {
+    info: AlertInfo,
+    is_hold: bool,
+    /// Answers in a row that lack it.
+    missing: u32,
+}
+
+/// The alerts of one Alertmanager, by fingerprint and start.
+type AskingAlerts = BTreeMap<(String, String), AskingAlert>;
+
+fn insert(asking: &mut AskingAlerts, info: AlertInfo, is_hold: bool) {
+    let key = (info.fingerprint.clone(), info.starts_at.clone());
+    let missing = 0;
+    asking.insert(
+        key,
+        AskingAlert {
+            info,
+            is_hold,
+            missing,
+        },
+    );
+}
 
 /// One Alertmanager, as its answers show it.
 #[derive(Debug, Default)]
@@ -201,12 +226,12 @@ impl PolledAlerts {
         gone.retain(|key, _| !sources.iter().any(|it| it.asking.contains_key(key)));
         // Before any hold ends, which lets the others begin.
         for alert in gone.values() {
-            context.worker.withdraw(alert);
+            context.worker.withdraw(&alert.info);
         }
         // One that fires again, since another time, goes on holding.
-        gone.retain(|_, alert| !sources.iter().any(|it| it.has(alert)));
+        gone.retain(|_, alert| !sources.iter().any(|it| it.has(&alert.info)));
         for alert in gone.values() {
-            context.worker.alert_ended(alert);
+            context.worker.alert_ended(&alert.info);
         }
     }
 }
@@ -306,11 +331,16 @@ impl AlertSource {
             tracing::info!(alertmanager = self.name, "it answers again");
         }
         let asking = submit(&alerts, node, context);
-        let before = std::mem::replace(&mut self.asking, asking);
-        let gone = before
+        let mut before = std::mem::replace(&mut self.asking, asking);
+        before.retain(|key, _| !self.asking.contains_key(key));
+        for alert in before.values_mut() {
+            alert.missing += 1;
+        }
+        let (gone, kept): (_, AskingAlerts) = before
             .into_iter()
-            .filter(|(key, _)| !self.asking.contains_key(key));
-        gone.collect()
+            .partition(|(_, it)| !it.is_hold || it.missing >= HOLD_GONE_AFTER);
+        self.asking.extend(kept);
+        gone
     }
 }
 
@@ -333,8 +363,7 @@ fn submit(alerts: &[Alert], node: &str, context: &PollContext) -> AskingAlerts {
         let is_ours = alert.labels.get("node").is_some_and(|name| name == node);
         let result = match judge(&config.alerts, node, Cause::Poll, alert) {
             Ok(trigger) if is_ours && !alert.is_too_long() => {
-                let info = alert.info();
-                asking.insert((info.fingerprint.clone(), info.starts_at.clone()), info);
+                insert(&mut asking, alert.info(), false);
                 triggers.push(trigger);
                 continue;
             }
@@ -343,7 +372,7 @@ fn submit(alerts: &[Alert], node: &str, context: &PollContext) -> AskingAlerts {
             Err(it) if it.result == AlertResult::Holds && !alert.is_too_long() => {
                 let info = alert.info();
                 let result = context.worker.alert_holds(&info).result;
-                asking.insert((info.fingerprint.clone(), info.starts_at.clone()), info);
+                insert(&mut asking, info, true);
                 result
             }
             Err(admission) => admission.result,

@@ -214,3 +214,44 @@ async fn a_node_without_alerts_asks_for_storms_each_fourth_time_and_heeds_them()
     })
     .await;
 }
+
+/// An Alertmanager that was restarted knows of no alert until Prometheus sends it again.
+#[tokio::test]
+async fn a_polled_storm_outlives_the_restart_of_its_alertmanager() {
+    let server = PodServer::plain().await;
+    let hold = "GET /api/v2/alerts?filter=crisweep%3D%22hold%22";
+    let list = |mut alert: Value| {
+        alert["status"] = json!({ "state": "active" });
+        Reply::json(&json!([alert]).to_string())
+    };
+    server.reply(list(asks("containers")));
+    server.reply_to(hold, list(storm()));
+    let url = format!("http://{}", server.address);
+    let poll = json!({ "alertmanager": { "poll": [url], "interval": "500ms" } });
+    let rig = Rig::start(nodes::litter(2), poll).await;
+    let held = || async {
+        let status = rig.get("/api/v1/status").await.json();
+        status["brakes"]["holding"] == json!(["fleet-storm"])
+    };
+    until("the storm is heeded", || async {
+        held().await.then_some(())
+    })
+    .await;
+    server.reply_to(hold, Reply::json("[]"));
+    let asked = || {
+        let asked = server.asked();
+        asked.iter().filter(|it| it.line.contains("hold")).count()
+    };
+    let before = asked();
+    until("it is asked once", || async {
+        (asked() > before).then_some(())
+    })
+    .await;
+    server.reply_to(hold, list(storm()));
+    until("it is asked again", || async {
+        (asked() > before + 3).then_some(())
+    })
+    .await;
+    assert!(held().await);
+    rig.nothing_was_touched();
+}
