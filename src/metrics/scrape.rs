@@ -10,8 +10,6 @@ mod lists;
 mod page;
 mod plan;
 mod process;
-mod runtime;
-mod sandboxes;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -26,7 +24,8 @@ use crate::config::Thresholds;
 use crate::gc::Summary;
 use crate::gc::knowledge::SourceState;
 use crate::metrics::Metrics;
-use crate::model::{Coverage, FailureClass, Target};
+use crate::model::{Coverage, FailureClass, PodSandboxState, Target, by_state};
+use crate::runtime::Version;
 use crate::snapshot::{Look, LookResult};
 use crate::telemetry;
 pub use format::{Format, timeout_from_header};
@@ -38,7 +37,7 @@ pub struct PageInput<'a> {
     /// The shared look, and how far its pods are believed; `None` if there was none within the scrape's deadline.
     pub look: Option<(&'a Look, SourceState)>,
     /// The runtime's version, if there is no look but the runtime has answered.
-    pub version: Option<&'a LookResult<crate::runtime::Version>>,
+    pub version: Option<&'a LookResult<Version>>,
     /// What a pass over all targets would do on that look; `None` if the look lacks a list.
     pub plan: Option<&'a BTreeMap<Target, Summary>>,
     /// Quarantined sandboxes by failure class.
@@ -64,7 +63,7 @@ impl NodePart {
         let mut page = MetricsPage::default();
         let runtime = input.look.map(|(look, _)| &look.runtime);
         let runtime = runtime.or(input.version);
-        runtime::encode(runtime, &mut page);
+        encode_runtime(runtime, &mut page);
         if let Some((look, _)) = input.look {
             encode_look(look, &mut page);
             plan::encode_thresholds(&input.thresholds.crossed(look), &mut page);
@@ -100,9 +99,9 @@ pub fn render(node: &NodePart, metrics: &Metrics, format: Format) -> Result<Stri
     let mut own = String::with_capacity(16 << 10);
     let mut page = MetricsPage::default();
     process::encode(&mut page);
-    let dropped = vec![sample([], telemetry::lines_dropped())];
+    let name = plain("crisweep_log_lines_dropped");
     let help = "Lines of the log that were dropped because standard error was not read in time";
-    page.counter(plain("crisweep_log_lines_dropped"), help, dropped);
+    page.counter(name, help, telemetry::lines_dropped());
     page.encode(&mut own)?;
     metrics.encode(&mut own)?;
     encode_eof(&mut own)?;
@@ -113,20 +112,29 @@ pub fn render(node: &NodePart, metrics: &Metrics, format: Format) -> Result<Stri
     Ok([node.written(format), &own].concat())
 }
 
+/// Adds the runtime that answers on the socket; `None`: it has not answered in time, and nothing is shown.
+fn encode_runtime(answer: Option<&LookResult<Version>>, page: &mut MetricsPage) {
+    let up = answer.map(|answer| sample([], answer.is_ok()));
+    page.gauge(plain("cri_up"), "Whether the runtime answered", up);
+    if let Some(Ok(Version { runtime, version })) = answer {
+        let labels = [("runtime", &**runtime), ("version", version)];
+        page.info("cri", "The runtime and its version", labels);
+    }
+}
+
 fn encode_look(look: &Look, page: &mut MetricsPage) {
-    let containers = look
-        .containers
-        .as_ref()
-        .ok()
-        .map(|listed| listed.rows.as_slice());
+    let containers = look.containers.as_ref().ok();
+    let containers = containers.map(|listed| listed.rows.as_slice());
     if let Some(containers) = containers {
         containers::encode(containers, page);
-        let unknown = vec![sample([], look.exits_unknown)];
+        let name = plain("crisweep_exit_times_unknown");
         let help = "Exited containers whose exit time is not known yet";
-        page.gauge(plain("crisweep_exit_times_unknown"), help, unknown);
+        page.figure(name, help, look.exits_unknown);
     }
     if let Ok(sandboxes) = &look.sandboxes {
-        sandboxes::encode(&sandboxes.rows, page);
+        let states = by_state(PodSandboxState::ALL, &sandboxes.rows, |it| it.state);
+        let states = states.map(|(state, count)| sample([("state", state)], count));
+        page.gauge(plain("cri_pod_sandboxes"), "Pod sandboxes by state", states);
     }
     if let Ok(images) = &look.images {
         // An unseen container may use any image.
@@ -137,7 +145,6 @@ fn encode_look(look: &Look, page: &mut MetricsPage) {
     if let Ok(filesystems) = &look.filesystems {
         filesystems::encode(filesystems, page);
     }
-    let taken_at = vec![sample([], look.taken_at)];
     let help = "When the runtime was looked at for this page";
-    page.gauge(seconds("crisweep_look_timestamp"), help, taken_at);
+    page.figure(seconds("crisweep_look_timestamp"), help, look.taken_at);
 }

@@ -79,32 +79,16 @@ pub(super) fn encode(
         };
         Some(sample(label(collector), success))
     });
-    page.gauge(
-        plain("crisweep_collector_success"),
-        "Whether this part of the look at the node could be read; if not, its metrics are absent",
-        success.collect(),
-    );
-    let duration = Collector::ALL
-        .into_iter()
-        .filter_map(|collector| Some(sample(label(collector), collector.duration(look?.0)?)));
+    let help =
+        "Whether this part of the look at the node could be read; if not, its metrics are absent";
+    page.gauge(plain("crisweep_collector_success"), help, success);
+    let Some((look, state)) = look else { return };
+    let took = |it: Collector| Some(sample(label(it), it.duration(look)?));
+    let took = Collector::ALL.into_iter().filter_map(took);
     let help = "How long this part of the look at the node took";
-    page.gauge(
-        seconds("crisweep_collector_duration"),
-        help,
-        duration.collect(),
-    );
-    if let Some((look, state)) = look {
-        pod_source(look, state, page);
-    }
-}
-
-/// Adds which pod source answered, and how far it is believed.
-fn pod_source(look: &Look, state: SourceState, page: &mut MetricsPage) {
+    page.gauge(seconds("crisweep_collector_duration"), help, took);
     let source = look.pod_origin.source.label();
-    let labels = vec![
-        ("source", source.to_owned()),
-        ("state", state.label().to_owned()),
-    ];
+    let labels = [("source", source), ("state", state.label())];
     let help = "The source that was asked for the pods, and how far its answer is believed";
     page.info("crisweep_pod_source", help, labels);
 }

@@ -6,64 +6,15 @@ use super::page::{FamilyName, MetricsPage, bytes, plain, sample};
 use crate::model::{Filesystem, FilesystemUsage};
 use crate::snapshot::Filesystems;
 
-/// A figure from statvfs: its name, its help, and its field.
-struct FilesystemFigure {
-    name: fn(&str) -> FamilyName,
-    help: &'static str,
-    read: fn(&FilesystemUsage) -> Option<u64>,
-}
-
-const FIGURES: [FilesystemFigure; 6] = [
-    FilesystemFigure {
-        name: |fs| bytes(format!("{fs}_used")),
-        help: "bytes in use, by images and everything else",
-        read: |usage| Some(usage.used_bytes),
-    },
-    FilesystemFigure {
-        name: |fs| bytes(format!("{fs}_capacity")),
-        help: "size in bytes",
-        read: |usage| Some(usage.capacity_bytes),
-    },
-    FilesystemFigure {
-        name: |fs| bytes(format!("{fs}_available")),
-        help: "bytes that an unprivileged process can still write",
-        read: |usage| Some(usage.available_bytes),
-    },
-    FilesystemFigure {
-        name: |fs| plain(format!("{fs}_inodes")),
-        help: "inodes; absent where the file system makes them as needed",
-        read: |usage| has_inodes(usage).then_some(usage.inodes),
-    },
-    FilesystemFigure {
-        name: |fs| plain(format!("{fs}_inodes_free")),
-        help: "inodes free; absent where the file system makes them as needed",
-        read: |usage| has_inodes(usage).then_some(usage.inodes_free),
-    },
-    FilesystemFigure {
-        name: |fs| plain(format!("{fs}_inodes_used")),
-        help: "inodes in use; absent where the file system makes them as needed",
-        read: |usage| has_inodes(usage).then_some(usage.inodes.saturating_sub(usage.inodes_free)),
-    },
-];
-
-fn has_inodes(usage: &FilesystemUsage) -> bool {
-    usage.inodes > 0
-}
+/// Reads a figure from statvfs.
+type UsageFigure = fn(&FilesystemUsage) -> u64;
 
 /// Adds the file systems.
 pub(super) fn encode(filesystems: &Filesystems, page: &mut MetricsPage) {
-    encode_kind(
-        "cri_image_fs",
-        "File system of images",
-        &filesystems.image,
-        page,
-    );
-    encode_kind(
-        "cri_container_fs",
-        "File system of writable layers",
-        &filesystems.container,
-        page,
-    );
+    let (image, container) = (&filesystems.image, &filesystems.container);
+    encode_kind("cri_image_fs", "File system of images", image, page);
+    let layers = "File system of writable layers";
+    encode_kind("cri_container_fs", layers, container, page);
 }
 
 /// Says whether statvfs answered for each of them.
@@ -77,22 +28,35 @@ pub(super) fn all_read(filesystems: &Filesystems) -> bool {
 
 fn encode_kind(prefix: &str, what: &str, filesystems: &[Filesystem], page: &mut MetricsPage) {
     // By mount point: a duplicate would be a duplicate series, which Prometheus refuses.
-    let mounts: BTreeMap<&str, &Filesystem> = filesystems
-        .iter()
-        .map(|fs| (fs.mountpoint.as_str(), fs))
-        .collect();
-    for figure in &FIGURES {
-        let samples = mounts.iter().filter_map(|(mount, fs)| {
-            let figure = (figure.read)(fs.usage.as_ref()?)?;
-            Some(sample([("mountpoint", mount)], figure))
-        });
-        let help = format!("{what}: {}", figure.help);
-        page.gauge((figure.name)(prefix), &help, samples.collect());
+    let mounts = filesystems.iter().map(|fs| (fs.mountpoint.as_str(), fs));
+    let mounts: BTreeMap<&str, &Filesystem> = mounts.collect();
+    let mut add = |name: FamilyName, help: &str, of: &dyn Fn(&Filesystem) -> Option<u64>| {
+        let figure =
+            |(mount, fs): (&&str, &&Filesystem)| Some(sample([("mountpoint", mount)], of(fs)?));
+        let help = format!("{what}: {help}");
+        page.gauge(name, &help, mounts.iter().filter_map(figure));
+    };
+    let usage = |of: UsageFigure| move |fs: &Filesystem| Some(of(fs.usage.as_ref()?));
+    let size = |name: &str| bytes(format!("{prefix}_{name}"));
+    let help = "bytes in use, by images and everything else";
+    add(size("used"), help, &usage(|it| it.used_bytes));
+    let help = "size in bytes";
+    add(size("capacity"), help, &usage(|it| it.capacity_bytes));
+    let help = "bytes that an unprivileged process can still write";
+    add(size("available"), help, &usage(|it| it.available_bytes));
+    let used = |it: &FilesystemUsage| it.inodes.saturating_sub(it.inodes_free);
+    let inodes: [(_, _, UsageFigure); 3] = [
+        ("inodes", "inodes", |it| it.inodes),
+        ("inodes_free", "inodes free", |it| it.inodes_free),
+        ("inodes_used", "inodes in use", used),
+    ];
+    for (name, what, of) in inodes {
+        let help = format!("{what}; absent where the file system makes them as needed");
+        let of = |fs: &Filesystem| fs.usage.as_ref().filter(|it| it.inodes > 0).map(of);
+        add(plain(format!("{prefix}_{name}")), &help, &of);
     }
-    let by_runtime = mounts
-        .iter()
-        .map(|(mount, fs)| sample([("mountpoint", mount)], fs.runtime_used_bytes))
-        .collect();
-    let help = format!("{what}: bytes that the runtime reports as its own use");
-    page.gauge(bytes(format!("{prefix}_runtime_used")), &help, by_runtime);
+    let help = "bytes that the runtime reports as its own use";
+    add(size("runtime_used"), help, &|fs| {
+        Some(fs.runtime_used_bytes)
+    });
 }

@@ -7,7 +7,6 @@ use crate::model::Coverage;
 use crate::runtime::{ListMode, Listing};
 use crate::snapshot::{Look, LookResult, Weight};
 
-#[derive(Debug)]
 struct ListFigures {
     name: &'static str,
     weight: Weight,
@@ -16,7 +15,7 @@ struct ListFigures {
 }
 
 /// The result of reading a list.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct ListReading {
     mode: ListMode,
     took: Duration,
@@ -44,61 +43,46 @@ impl ListFigures {
 /// Adds the lists of a look.
 pub(super) fn encode(look: &Look, page: &mut MetricsPage) {
     let weights = look.weights();
-    encode_lists(
-        &[
-            ListFigures::new("containers", weights.containers, &look.containers),
-            ListFigures::new("sandboxes", weights.sandboxes, &look.sandboxes),
-            ListFigures::new("images", weights.images, &look.images),
-        ],
-        page,
-    );
+    let lists = [
+        ListFigures::new("containers", weights.containers, &look.containers),
+        ListFigures::new("sandboxes", weights.sandboxes, &look.sandboxes),
+        ListFigures::new("images", weights.images, &look.images),
+    ];
+    encode_lists(&lists, page);
 }
 
 fn encode_lists(lists: &[ListFigures], page: &mut MetricsPage) {
+    let all = || lists.iter();
+    let read = || all().filter_map(|list| Some((list, list.read?)));
     page.gauge(
         bytes("cri_list_response"),
         "Size of the unfiltered list in one answer, even if it is too large to be sent",
-        lists
-            .iter()
-            .filter_map(|list| Some(list.sample(list.weight.bytes?)))
-            .collect(),
+        all().filter_map(|list| Some(list.sample(list.weight.bytes?))),
     );
     page.gauge(
         bytes("cri_list_limit"),
         "Largest list that can be read: the lower of the kubelet's and the runtime's limit",
-        lists
-            .iter()
-            .map(|list| list.sample(list.weight.limit_bytes))
-            .collect(),
+        all().map(|list| list.sample(list.weight.limit_bytes)),
     );
-    let read = || lists.iter().filter_map(|list| Some((list, list.read?)));
     page.gauge(
         seconds("cri_list_duration"),
         "How long the list took to read",
-        read().map(|(list, read)| list.sample(read.took)).collect(),
+        read().map(|(list, read)| list.sample(read.took)),
     );
-    let modes = read().map(|(list, read)| {
-        let labels = [("list", list.name), ("mode", read.mode.label())];
-        sample(labels, true)
-    });
     page.gauge(
         plain("cri_list_mode"),
         "How the list was read: always 1, and only the mode that was used has a sample",
-        modes.collect(),
+        read().map(|(list, read)| sample([("list", list.name), ("mode", read.mode.label())], true)),
     );
     page.gauge(
         plain("cri_list_malformed_rows"),
         "Rows of the list that lack a required field, contradict another row, or repeat one",
-        read()
-            .map(|(list, read)| list.sample(read.malformed))
-            .collect(),
+        read().map(|(list, read)| list.sample(read.malformed)),
     );
     page.gauge(
         plain("cri_list_complete"),
         "Whether the list is known to have been read whole",
-        read()
-            .map(|(list, read)| list.sample(read.is_whole))
-            .collect(),
+        read().map(|(list, read)| list.sample(read.is_whole)),
     );
 }
 

@@ -39,29 +39,38 @@ pub(super) fn seconds(name: impl Into<String>) -> FamilyName {
 
 impl MetricsPage {
     /// Adds a gauge, if it has samples.
-    pub(super) fn gauge(&mut self, name: FamilyName, help: &str, samples: Vec<Sample>) {
-        self.add(name, help, FamilyKind::Gauge, samples);
+    pub(super) fn gauge(
+        &mut self,
+        name: FamilyName,
+        help: &str,
+        samples: impl IntoIterator<Item = Sample>,
+    ) {
+        let samples = samples.into_iter().collect();
+        self.add(name, help, FamilySamples::Gauge(samples));
     }
 
-    /// Adds a counter whose value comes from elsewhere, if it has samples.
-    pub(super) fn counter(&mut self, name: FamilyName, help: &str, samples: Vec<Sample>) {
-        self.add(name, help, FamilyKind::Counter, samples);
+    /// Adds a gauge without labels.
+    pub(super) fn figure(&mut self, name: FamilyName, help: &str, value: impl Into<SampleValue>) {
+        self.gauge(name, help, [sample([], value)]);
+    }
+
+    /// Adds a counter without labels, whose value comes from elsewhere.
+    pub(super) fn counter(&mut self, name: FamilyName, help: &str, value: impl Into<SampleValue>) {
+        self.add(name, help, FamilySamples::Counter(value.into()));
     }
 
     /// Adds an info metric; the library adds `_info` to its name.
-    pub(super) fn info(&mut self, name: &str, help: &str, labels: Vec<(&'static str, String)>) {
-        let labels: Vec<_> = labels.into_iter().map(escaped).collect();
+    pub(super) fn info<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: [(&'static str, &str); N],
+    ) {
+        let labels = labels.map(escaped).to_vec();
         self.registry.register(name, help, Info::new(labels));
     }
 
-    fn add(
-        &mut self,
-        FamilyName(name, unit): FamilyName,
-        help: &str,
-        kind: FamilyKind,
-        samples: Vec<Sample>,
-    ) {
-        let samples = FamilySamples { kind, samples };
+    fn add(&mut self, FamilyName(name, unit): FamilyName, help: &str, samples: FamilySamples) {
         match unit {
             Some(unit) => self.registry.register_with_unit(name, help, unit, samples),
             None => self.registry.register(name, help, samples),
@@ -85,20 +94,16 @@ pub(super) fn sample<const N: usize>(
     labels: [(&'static str, &str); N],
     value: impl Into<SampleValue>,
 ) -> Sample {
-    let labels = labels
-        .into_iter()
-        .map(|(name, value)| escaped((name, value.to_owned())))
-        .collect();
     Sample {
-        labels,
+        labels: labels.map(escaped).to_vec(),
         value: value.into(),
     }
 }
 
 /// Escapes control characters: the runtime's texts and the kernel's paths may contain any. The library
 /// escapes only quotes, backslashes and line feeds, and a terminal would obey the others.
-fn escaped((name, value): (&'static str, String)) -> (&'static str, String) {
-    (name, escape::lines(&value).into_owned())
+fn escaped((name, value): (&'static str, &str)) -> (&'static str, String) {
+    (name, escape::lines(value).into_owned())
 }
 
 /// A figure. Integers stay integers, so that no byte is lost by rounding.
@@ -145,57 +150,53 @@ impl From<Timestamp> for SampleValue {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum FamilyKind {
-    Counter,
-    Gauge,
-}
-
-/// A family whose samples keep their order.
+/// The samples of a family.
 #[derive(Debug)]
-struct FamilySamples {
-    kind: FamilyKind,
-    samples: Vec<Sample>,
+enum FamilySamples {
+    /// In this order.
+    Gauge(Vec<Sample>),
+    /// Without labels.
+    Counter(SampleValue),
 }
 
 impl EncodeMetric for FamilySamples {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        for sample in &self.samples {
-            if sample.labels.is_empty() {
-                encode_value(self.kind, sample.value, &mut encoder)?;
+        let samples = match self {
+            Self::Gauge(samples) => samples,
+            Self::Counter(SampleValue::Whole(value)) => {
+                return encoder.encode_counter::<NoLabelSet, _, f64>(value, None);
+            }
+            Self::Counter(SampleValue::Float(value)) => {
+                return encoder.encode_counter::<NoLabelSet, _, f64>(value, None);
+            }
+        };
+        for Sample { labels, value } in samples {
+            if labels.is_empty() {
+                value.encode(&mut encoder)?;
             } else {
-                let mut encoder = encoder.encode_family(&sample.labels)?;
-                encode_value(self.kind, sample.value, &mut encoder)?;
+                value.encode(&mut encoder.encode_family(labels)?)?;
             }
         }
         Ok(())
     }
 
     fn metric_type(&self) -> MetricType {
-        match self.kind {
-            FamilyKind::Counter => MetricType::Counter,
-            FamilyKind::Gauge => MetricType::Gauge,
+        match self {
+            Self::Gauge(_) => MetricType::Gauge,
+            Self::Counter(_) => MetricType::Counter,
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.samples.is_empty()
+        matches!(self, Self::Gauge(samples) if samples.is_empty())
     }
 }
 
-fn encode_value(
-    kind: FamilyKind,
-    value: SampleValue,
-    encoder: &mut MetricEncoder<'_>,
-) -> fmt::Result {
-    match (kind, value) {
-        (FamilyKind::Gauge, SampleValue::Whole(value)) => encoder.encode_gauge(&value),
-        (FamilyKind::Gauge, SampleValue::Float(value)) => encoder.encode_gauge(&value),
-        (FamilyKind::Counter, SampleValue::Whole(value)) => {
-            encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)
-        }
-        (FamilyKind::Counter, SampleValue::Float(value)) => {
-            encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)
+impl SampleValue {
+    fn encode(&self, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(value) => encoder.encode_gauge(value),
+            Self::Float(value) => encoder.encode_gauge(value),
         }
     }
 }
@@ -208,7 +209,7 @@ mod tests {
     fn labels_from_outside_move_no_cursor_and_begin_no_line() {
         let wild = "1.7\u{1b}[31m\n# EOF\r\u{9b}2J\u{202e}\u{2028}\"\\";
         let mut page = MetricsPage::default();
-        page.info("cri", "The runtime", vec![("version", wild.to_owned())]);
+        page.info("cri", "The runtime", [("version", wild)]);
         let samples = vec![sample([("mountpoint", wild)], 1_u64)];
         page.gauge(plain("cri_fs"), "Its file system", samples);
         let mut text = String::new();

@@ -7,52 +7,31 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::page::{MetricsPage, Sample, SampleValue, bytes, plain, sample, seconds};
+use super::page::{MetricsPage, bytes, plain, seconds};
 
 /// Adds the kernel's figures of this process; unknown ones are absent.
 pub(super) fn encode(page: &mut MetricsPage) {
-    if let Some(stat) = fs::read_to_string("/proc/self/stat")
-        .ok()
-        .as_deref()
-        .and_then(ProcessStat::parse)
-    {
-        page.counter(
-            seconds("process_cpu"),
-            "User and system time spent",
-            one(ticks_to_seconds(stat.cpu_ticks)),
-        );
-        page.gauge(
-            bytes("process_resident_memory"),
-            "Memory in use",
-            one(stat.resident_pages.saturating_mul(page_size() as u64)),
-        );
-        page.gauge(
-            bytes("process_virtual_memory"),
-            "Address space in use",
-            one(stat.virtual_bytes),
-        );
-        page.gauge(plain("process_threads"), "Threads", one(stat.threads));
-        page.gauge(
-            seconds("process_start_time"),
-            "When the process started",
-            one(boot_time() + ticks_to_seconds(stat.started_ticks)),
-        );
+    let stat = fs::read_to_string("/proc/self/stat").ok();
+    if let Some(stat) = stat.as_deref().and_then(ProcessStat::parse) {
+        let resident = stat.resident_pages.saturating_mul(page_size() as u64);
+        let started = boot_time() + ticks_to_seconds(stat.started_ticks);
+        let cpu = ticks_to_seconds(stat.cpu_ticks);
+        page.counter(seconds("process_cpu"), "User and system time spent", cpu);
+        page.figure(bytes("process_resident_memory"), "Memory in use", resident);
+        let name = bytes("process_virtual_memory");
+        page.figure(name, "Address space in use", stat.virtual_bytes);
+        page.figure(plain("process_threads"), "Threads", stat.threads);
+        let name = seconds("process_start_time");
+        page.figure(name, "When the process started", started);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
         // Without the descriptor that reads the directory.
-        let open = open.count().saturating_sub(1) as u64;
-        page.gauge(
-            plain("process_open_fds"),
-            "Open file descriptors",
-            one(open),
-        );
+        let open = open.count().saturating_sub(1);
+        page.figure(plain("process_open_fds"), "Open file descriptors", open);
     }
     if let Some(most) = getrlimit(Resource::Nofile).current {
-        page.gauge(
-            plain("process_max_fds"),
-            "Most file descriptors that may be open",
-            one(most),
-        );
+        let help = "Most file descriptors that may be open";
+        page.figure(plain("process_max_fds"), help, most);
     }
 }
 
@@ -82,10 +61,6 @@ impl ProcessStat {
             resident_pages: field(24)?,
         })
     }
-}
-
-fn one(value: impl Into<SampleValue>) -> Vec<Sample> {
-    vec![sample([], value)]
 }
 
 #[expect(
