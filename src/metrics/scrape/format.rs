@@ -18,22 +18,13 @@ type Rank = (f32, u8);
 impl Format {
     /// Chooses by an `Accept` header: `OpenMetrics` only if the client prefers it to text.
     pub fn from_accept(accept: Option<&str>) -> Self {
-        let (mut openmetrics, mut text): (Option<Rank>, Option<Rank>) = (None, None);
-        for range in accept
-            .unwrap_or_default()
-            .split(',')
-            .filter_map(MediaRange::parse)
-        {
-            let best = |old: Option<Rank>, exactness: Option<u8>| {
-                let new = exactness.map(|exactness| (range.quality, exactness));
-                if new > old { new } else { old }
-            };
-            openmetrics = best(
-                openmetrics,
-                range.exactness("application", "openmetrics-text"),
-            );
-            text = best(text, range.exactness("text", "plain"));
-        }
+        let accept = accept.unwrap_or_default().to_ascii_lowercase();
+        let best = |media_type| {
+            let ranks = accept.split(',').map(|range| rank(range, media_type));
+            ranks.fold(None, |best, new| if new > best { new } else { best })
+        };
+        let openmetrics = best(["application", "openmetrics-text", "1.0.0"]);
+        let text = best(["text", "plain", "0.0.4"]);
         if openmetrics > text && openmetrics > Some((0.0, u8::MAX)) {
             Self::OpenMetrics
         } else {
@@ -48,64 +39,27 @@ impl Format {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
         }
     }
-
-    fn version(self) -> &'static str {
-        match self {
-            Self::OpenMetrics => "1.0.0",
-            Self::Text => "0.0.4",
-        }
-    }
 }
 
-/// One element of an `Accept` header.
-struct MediaRange<'a> {
-    kind: &'a str,
-    subtype: &'a str,
-    version: Option<&'a str>,
-    quality: f32,
-}
-
-impl<'a> MediaRange<'a> {
-    fn parse(element: &'a str) -> Option<Self> {
-        let mut parts = element.split(';').map(str::trim);
-        let (kind, subtype) = parts.next()?.split_once('/')?;
-        let mut range = Self {
-            kind,
-            subtype,
-            version: None,
-            quality: 1.0,
-        };
-        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-            let value = value.trim().trim_matches('"');
-            match name.trim() {
-                name if name.eq_ignore_ascii_case("q") => {
-                    let quality: f32 = value.parse().ok()?;
-                    range.quality = (0.0..=1.0).contains(&quality).then_some(quality)?;
-                }
-                name if name.eq_ignore_ascii_case("version") => range.version = Some(value),
-                _ => {}
-            }
-        }
-        Some(range)
-    }
-
-    /// Returns how exactly this range names one of our types, if it covers it.
-    fn exactness(&self, kind: &str, subtype: &str) -> Option<u8> {
-        let version = match kind {
-            "text" => Format::Text.version(),
-            _ => Format::OpenMetrics.version(),
-        };
-        if self.version.is_some_and(|asked| asked != version) {
-            return None;
-        }
-        match (self.kind, self.subtype) {
-            ("*", "*") => Some(0),
-            (ours, "*") if ours.eq_ignore_ascii_case(kind) => Some(1),
-            (ours, sub) => {
-                (ours.eq_ignore_ascii_case(kind) && sub.eq_ignore_ascii_case(subtype)).then_some(2)
-            }
+/// Returns how well an element of an `Accept` header fits a type with this version; `None` if it does not cover it.
+fn rank(range: &str, [kind, subtype, version]: [&str; 3]) -> Option<Rank> {
+    let mut parts = range.split(';').map(str::trim);
+    let exactness = match parts.next()?.split_once('/')? {
+        ("*", "*") => 0,
+        (it, "*") if it == kind => 1,
+        names if names == (kind, subtype) => 2,
+        _ => return None,
+    };
+    let mut quality = 1.0;
+    for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+        let value = value.trim().trim_matches('"');
+        match name.trim() {
+            "q" => quality = value.parse().ok().filter(|q| (0.0..=1.0).contains(q))?,
+            "version" if value != version => return None,
+            _ => {}
         }
     }
+    Some((quality, exactness))
 }
 
 /// Default without a header: Prometheus gives up after 10 s by default.
