@@ -59,15 +59,13 @@ pub(super) fn read(
     let mut seen = BTreeSet::new();
     for (key, value) in &parameters {
         if key != "target" && !seen.insert(key.as_str()) {
-            return Err(HttpError::bad(format!(
-                "parameter \"{key}\" is given more than once"
-            )));
+            let error = format!("parameter \"{key}\" is given more than once");
+            return Err(HttpError::bad(error));
         }
         if !known.contains(&key.as_str()) {
             let known = known.join(", ");
-            return Err(HttpError::bad(format!(
-                "unknown parameter \"{key}\"; parameters are {known}"
-            )));
+            let error = format!("unknown parameter \"{key}\"; parameters are {known}");
+            return Err(HttpError::bad(error));
         }
         match key.as_str() {
             "target" => words.push(value.as_str()),
@@ -135,6 +133,10 @@ fn wrong_type(key: &str, is: &str) -> HttpError {
         "assume_finished_after" | "wait" => "a duration such as \"5m\"",
         _ => "text",
     };
+    must_be(key, wanted, is)
+}
+
+fn must_be(key: &str, wanted: &str, is: &str) -> HttpError {
     HttpError::bad(format!("parameter \"{key}\" must be {wanted}, not {is}"))
 }
 
@@ -152,49 +154,37 @@ fn flag(key: &str, value: &str) -> Result<bool, HttpError> {
     match value {
         "true" | "1" | "" => Ok(true),
         "false" | "0" => Ok(false),
-        _ => Err(HttpError::bad(format!(
-            "parameter \"{key}\" must be true or false, not \"{value}\""
-        ))),
+        _ => Err(must_be(key, "true or false", &format!("\"{value}\""))),
     }
 }
 
 /// Refuses zero: in the configuration it means "no limit", and a person who types `max_removals=0` hardly means
 /// that.
 fn count(key: &str, value: &str) -> Result<u64, HttpError> {
-    value
-        .parse()
-        .ok()
-        .filter(|count| *count > 0)
-        .ok_or_else(|| {
-            HttpError::bad(format!(
-                "parameter \"{key}\" must be a whole number from 1, not \"{value}\"; dry_run=true removes nothing"
-            ))
-        })
+    let count = value.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| {
+        let is = format!("\"{value}\"; dry_run=true removes nothing");
+        must_be(key, "a whole number from 1", &is)
+    })
 }
 
 fn max_dead(key: &str, value: &str) -> Result<Limit, HttpError> {
-    let number = value.parse().map_err(|_error| {
-        HttpError::bad(format!(
-            "parameter \"{key}\" must be a whole number, not \"{value}\"; below 0 means no limit"
-        ))
-    })?;
-    Ok(Limit::from_config(number))
+    let number = value.parse().map(Limit::from_config).ok();
+    number.ok_or_else(|| {
+        let is = format!("\"{value}\"; below 0 means no limit");
+        must_be(key, "a whole number", &is)
+    })
 }
 
 fn duration(key: &str, value: &str) -> Result<Duration, HttpError> {
-    parse_duration(value).map_err(|wanted| {
-        HttpError::bad(format!(
-            "parameter \"{key}\" must be {wanted}, not \"{value}\""
-        ))
-    })
+    parse_duration(value).map_err(|wanted| must_be(key, &wanted, &format!("\"{value}\"")))
 }
 
 fn wait(key: &str, value: &str) -> Result<Duration, HttpError> {
     let wait = duration(key, value)?;
     if wait > WAIT_MAX {
-        return Err(HttpError::bad(format!(
-            "parameter \"{key}\" must be at most 1h"
-        )));
+        let error = format!("parameter \"{key}\" must be at most 1h");
+        return Err(HttpError::bad(error));
     }
     Ok(wait)
 }
