@@ -1,35 +1,48 @@
 //! The node before and after a pass.
 
+use std::cmp::Ordering;
+
 use maud::{Markup, html};
 
 use super::words::{columns, count};
 use crate::model::{NodeFigures, Pass, short_size};
 
-/// What a figure was and is.
-struct FigureChange {
-    name: &'static str,
-    before: Option<u64>,
-    after: Option<u64>,
-    is_size: bool,
+pub(super) fn before_after(pass: &Pass) -> Markup {
+    let (Some(before), Some(after), false) = (&pass.before, &pass.after, pass.dry_run) else {
+        return html! {};
+    };
+    let row = |name, of: fn(&NodeFigures) -> Option<u64>, is_size| {
+        row(name, of(before), of(after), is_size)
+    };
+    html! {
+        table.change {
+            (columns(&["Node", "before", "after", "change"]))
+            tbody {
+                (row("exited containers", |it| it.exited_containers, false))
+                (row("sandboxes not ready", |it| it.not_ready_sandboxes, false))
+                (row("list of containers", |it| it.containers_list_bytes, true))
+                (row("list of sandboxes", |it| it.sandboxes_list_bytes, true))
+                (row("image file system", |it| it.image_fs_used_bytes, true))
+                (row("its inodes", |it| it.image_fs_inodes_used, false))
+            }
+        }
+        @if !(before.complete && after.complete) {
+            p.muted { "The lists were not read whole: the counts are lower bounds." }
+        }
+    }
 }
 
-fn changes(before: &NodeFigures, after: &NodeFigures) -> Vec<FigureChange> {
-    let change = |name, figure: fn(&NodeFigures) -> Option<u64>, is_size| FigureChange {
-        name,
-        before: figure(before),
-        after: figure(after),
-        is_size,
-    };
-    let mut changes = vec![
-        change("exited containers", |it| it.exited_containers, false),
-        change("sandboxes not ready", |it| it.not_ready_sandboxes, false),
-        change("list of containers", |it| it.containers_list_bytes, true),
-        change("list of sandboxes", |it| it.sandboxes_list_bytes, true),
-        change("image file system", |it| it.image_fs_used_bytes, true),
-        change("its inodes", |it| it.image_fs_inodes_used, false),
-    ];
-    changes.retain(|it| it.before.is_some() || it.after.is_some());
-    changes
+fn row(name: &str, before: Option<u64>, after: Option<u64>, is_size: bool) -> Markup {
+    html! {
+        @if before.is_some() || after.is_some() {
+            tr {
+                th scope="row" { (name) }
+                td.number { (figure(before, is_size)) }
+                td.number { (figure(after, is_size)) }
+                td.number { (difference(before, after, is_size)) }
+            }
+        }
+    }
 }
 
 pub(super) fn figure(figure: Option<u64>, is_size: bool) -> String {
@@ -40,41 +53,14 @@ pub(super) fn figure(figure: Option<u64>, is_size: bool) -> String {
     }
 }
 
-fn difference(change: &FigureChange) -> String {
-    let (Some(before), Some(after)) = (change.before, change.after) else {
+fn difference(before: Option<u64>, after: Option<u64>, is_size: bool) -> String {
+    let Some((before, after)) = before.zip(after) else {
         return String::new();
     };
-    let size = |n: u64| figure(Some(n), change.is_size);
+    let size = figure(Some(before.abs_diff(after)), is_size);
     match before.cmp(&after) {
-        std::cmp::Ordering::Equal => "same".to_owned(),
-        std::cmp::Ordering::Greater => format!("−{}", size(before - after)),
-        std::cmp::Ordering::Less => format!("+{}", size(after - before)),
-    }
-}
-
-pub(super) fn before_after(pass: &Pass) -> Markup {
-    let (Some(before), Some(after)) = (&pass.before, &pass.after) else {
-        return html! {};
-    };
-    if pass.dry_run {
-        return html! {};
-    }
-    html! {
-        table.change {
-            (columns(&["Node", "before", "after", "change"]))
-            tbody {
-                @for change in changes(before, after) {
-                    tr {
-                        th scope="row" { (change.name) }
-                        td.number { (figure(change.before, change.is_size)) }
-                        td.number { (figure(change.after, change.is_size)) }
-                        td.number { (difference(&change)) }
-                    }
-                }
-            }
-        }
-        @if !(before.complete && after.complete) {
-            p.muted { "The lists were not read whole: the counts are lower bounds." }
-        }
+        Ordering::Equal => "same".to_owned(),
+        Ordering::Greater => format!("−{size}"),
+        Ordering::Less => format!("+{size}"),
     }
 }

@@ -2,30 +2,21 @@
 
 use maud::{Markup, html};
 
-/// A share of a limit, 0 to 1 and more, with marks.
-pub(super) struct Bar<'a> {
-    pub(super) ratio: f64,
-    /// Shares that are marked.
-    pub(super) marks: &'a [f64],
-    /// From here on it is bad.
-    pub(super) bad_from: Option<f64>,
-}
-
 /// Width and height of a sparkline.
 const WIDTH: f64 = 120.0;
 const HEIGHT: f64 = 24.0;
 /// Points of a line; more cannot be seen.
 const POINTS_MAX: usize = 120;
 
-/// Draws a bar; the words beside it say the same.
-pub(super) fn bar(bar: &Bar<'_>) -> Markup {
-    let width = 100.0 * bar.ratio.clamp(0.0, 1.0);
-    let is_bad = bar.bad_from.is_some_and(|from| bar.ratio >= from);
+/// Draws a share of a limit, 0 to 1 and more, with marks; the words beside it say the same.
+pub(super) fn bar(ratio: f64, marks: &[f64], bad_from: Option<f64>) -> Markup {
+    let width = 100.0 * ratio.clamp(0.0, 1.0);
+    let is_bad = bad_from.is_some_and(|from| ratio >= from);
     html! {
         svg.bar.bad[is_bad] viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" {
             rect.room x="0" y="0" width="100" height="8" {}
             rect.used x="0" y="0" width=(format!("{width:.1}")) height="8" {}
-            @for mark in bar.marks {
+            @for mark in marks {
                 rect.mark x=(format!("{:.1}", (100.0 * mark).clamp(0.0, 99.0))) y="0" width="1" height="8" {}
             }
         }
@@ -76,15 +67,7 @@ mod tests {
 
     #[test]
     fn a_bar_is_bad_from_its_limit_and_never_leaves_its_frame() {
-        let drawn = |ratio| {
-            let bad_from = Some(0.75);
-            bar(&Bar {
-                ratio,
-                marks: &[0.75],
-                bad_from,
-            })
-            .into_string()
-        };
+        let drawn = |ratio| bar(ratio, &[0.75], Some(0.75)).into_string();
         assert!(!drawn(0.749).contains("bar bad") && drawn(0.75).contains("bar bad"));
         assert!(drawn(3.0).contains("width=\"100.0\""));
     }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use tokio::time::Instant;
 
-use super::drawing::{Bar, bar, sparkline};
+use super::drawing::{bar, sparkline};
 use super::history::TimeSeries;
 use super::view::View;
 use super::words::{ago, count, span, text};
@@ -161,7 +161,7 @@ fn list(view: &View, weight: Weight, series: Option<&TimeSeries>) -> Markup {
     let mark = view.config.thresholds.list_limit_ratio;
     let hours = series.and_then(|it| it.hours_to(weight.limit_bytes as f64));
     html! {
-        (bar(&Bar { ratio, marks: mark.as_slice(), bad_from: mark }))
+        (bar(ratio, mark.as_slice(), mark))
         b { (format!("{:.0}%", (100.0 * ratio).floor())) } ": "
         (short_size(bytes)) " of " (short_size(weight.limit_bytes))
         @if ratio > 1.0 {
@@ -191,7 +191,7 @@ fn image_filesystem(view: &View, look: &Look) -> Markup {
     let marks = [policy.low_threshold_percent, policy.high_threshold_percent].map(share);
     let ratio = usage.used_ratio();
     let now = html! {
-        (bar(&Bar { ratio, marks: &marks, bad_from: Some(marks[1]) }))
+        (bar(ratio, &marks, Some(marks[1])))
         b { (format!("{:.0}%", (100.0 * ratio).floor())) } " used of " (short_size(usage.capacity_bytes))
         ", " (short_size(usage.available_bytes)) " left. "
         span.muted {
@@ -200,7 +200,7 @@ fn image_filesystem(view: &View, look: &Look) -> Markup {
         @if usage.inodes > 0 {
             @let used = usage.inodes.saturating_sub(usage.inodes_free);
             @let share = inode_share(used, usage.inodes);
-            br; (bar(&Bar { ratio: share, marks: &marks, bad_from: Some(marks[1]) }))
+            br; (bar(share, &marks, Some(marks[1])))
             b { (format!("{:.0}%", (100.0 * share).floor())) } " of its inodes used, "
             (count(usage.inodes_free)) " left"
         }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::super::quarantine::{QuarantinedSandbox, SHOWN_MAX};
 use super::messages::innermost;
 use super::view::View;
-use super::words::{ahead, columns, count, name, short_id, text};
+use super::words::{ahead, columns, count, cut, name, short_id, text};
 use crate::model::FailureClass;
 
 /// A longer message is shown behind its beginning.
@@ -53,23 +53,14 @@ fn row(view: &View, sandbox: &QuarantinedSandbox) -> Markup {
                 " " code { (text(short_id(&sandbox.id))) }
             }
             td {
-                b { (words(known.class)) } ": " (cut(message))
-                @if message.len() < known.error.len() || is_long(message) {
+                b { (words(known.class)) } ": " (cut(message, MESSAGE_CHARS))
+                @if message.len() < known.error.len() || message.chars().count() > MESSAGE_CHARS {
                     details { summary { "The runtime's whole text" } p.wrap { (text(&known.error)) } }
                 }
             }
             td { (ahead(known.next_try, view.now)) ", failed " (known.failures) @if known.failures == 1 { " time" } @else { " times" } }
         }
     }
-}
-
-fn is_long(message: &str) -> bool {
-    message.chars().count() > MESSAGE_CHARS
-}
-
-fn cut(message: &str) -> Markup {
-    let begin: String = message.chars().take(MESSAGE_CHARS).collect();
-    html! { (text(&begin)) @if is_long(message) { "…" } }
 }
 
 fn words(class: FailureClass) -> &'static str {

@@ -15,12 +15,14 @@ pub(super) fn text(text: &str) -> Markup {
 
 /// The same for a name in a table, cut where it is very long.
 pub(super) fn name(name: &str) -> Markup {
-    match name.char_indices().nth(NAME_CHARS) {
-        Some((end, _)) => {
-            let begin = name.get(..end).unwrap_or_default();
-            html! { (text(begin)) "…" }
-        }
-        None => text(name),
+    cut(name, NAME_CHARS)
+}
+
+/// The same, cut after so many characters.
+pub(super) fn cut(long: &str, chars: usize) -> Markup {
+    match long.char_indices().nth(chars) {
+        Some((end, _)) => html! { (text(long.get(..end).unwrap_or_default())) "…" },
+        None => text(long),
     }
 }
 
