@@ -237,8 +237,9 @@ pub struct KeptObject {
     pub quarantine: Option<Box<Quarantined>>,
 }
 
-/// The decision about an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The decision about an object; as JSON: `{"remove": "over-cap"}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Keep it.
     Keep(KeepReason),

@@ -25,37 +25,18 @@ pub(super) struct Compared<'a> {
 struct Difference<'a> {
     #[serde(flatten)]
     subject: &'a Subject,
-    a: Decided,
-    b: Decided,
+    a: Verdict,
+    b: Verdict,
 }
 
-/// A verdict as JSON: `{"remove": "over-cap"}`.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Decided {
-    Keep(&'static str),
-    Remove(&'static str),
+fn removes(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Remove(_))
 }
 
-impl From<Verdict> for Decided {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Keep(reason) => Self::Keep(reason.label()),
-            Verdict::Remove(reason) => Self::Remove(reason.label()),
-        }
-    }
-}
-
-impl Decided {
-    fn removes(self) -> bool {
-        matches!(self, Self::Remove(_))
-    }
-
-    fn words(self) -> String {
-        match self {
-            Self::Keep(reason) => format!("  {reason}"),
-            Self::Remove(reason) => format!("- {reason}"),
-        }
+fn words(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Keep(reason) => format!("  {}", reason.label()),
+        Verdict::Remove(reason) => format!("- {}", reason.label()),
     }
 }
 
@@ -74,32 +55,31 @@ struct DifferenceOutput<'a> {
     differences: &'a [Difference<'a>],
 }
 
-fn verdicts(plan: &Plan) -> impl Iterator<Item = (&Subject, Decided)> {
+fn verdicts(plan: &Plan) -> impl Iterator<Item = (&Subject, Verdict)> {
     let removals = plan.removals.iter();
-    let removals = removals.map(|it| (&it.subject, Verdict::Remove(it.reason).into()));
+    let removals = removals.map(|it| (&it.subject, Verdict::Remove(it.reason)));
     let kept = plan.kept.iter();
-    removals.chain(kept.map(|it| (&it.subject, Verdict::Keep(it.reason).into())))
+    removals.chain(kept.map(|it| (&it.subject, Verdict::Keep(it.reason))))
 }
 
 impl<'a> Compared<'a> {
     /// Compares them: first what `a` removes, in its order, then what only `b` removes, in its order.
     pub(super) fn new(a: &'a Plan, b: &'a Plan) -> Self {
-        let by_id = |plan| -> BTreeMap<(Target, &'a str), Decided> {
+        let key = |it: &'a Subject| (it.target, it.id.as_str());
+        let by_id = |plan| -> BTreeMap<(Target, &'a str), Verdict> {
             let all = verdicts(plan);
-            all.map(|(it, decided)| ((it.target, it.id.as_str()), decided))
-                .collect()
+            all.map(|(it, verdict)| (key(it), verdict)).collect()
         };
         let (of_a, of_b) = (by_id(a), by_id(b));
-        let key = |it: &'a Subject| (it.target, it.id.as_str());
-        let removed_by_a = verdicts(a).filter(|(_, it)| it.removes());
+        let removed_by_a = verdicts(a).filter(|(_, it)| removes(*it));
         let with_b = removed_by_a.filter_map(|(subject, a)| {
             let b = *of_b.get(&key(subject))?;
             Some(Difference { subject, a, b })
         });
-        let removed_by_b = verdicts(b).filter(|(_, it)| it.removes());
+        let removed_by_b = verdicts(b).filter(|(_, it)| removes(*it));
         let of_b_alone = removed_by_b.filter_map(|(subject, b)| {
             let a = *of_a.get(&key(subject))?;
-            (!a.removes()).then_some(Difference { subject, a, b })
+            (!removes(a)).then_some(Difference { subject, a, b })
         });
         let all = with_b.chain(of_b_alone);
         Self {
@@ -132,9 +112,9 @@ impl<'a> Compared<'a> {
         let mut text = format!(
             "{}\n\nonly A removes {}, only B removes {}, both for another reason {}\n",
             self.counts(),
-            count(|it| !it.b.removes()),
-            count(|it| !it.a.removes()),
-            count(|it| it.a.removes() && it.b.removes()),
+            count(|it| !removes(it.b)),
+            count(|it| !removes(it.a)),
+            count(|it| removes(it.a) && removes(it.b)),
         );
         let shown = match detail {
             PlanExtent::All => usize::MAX,
@@ -142,7 +122,7 @@ impl<'a> Compared<'a> {
         };
         let rows = self.differences.iter().take(shown).map(|it| PlanRow {
             subject: it.subject,
-            lead: lead(&it.a.words(), &it.b.words()),
+            lead: lead(&words(it.a), &words(it.b)),
             name_columns: NAME_COLUMNS,
             detail: String::new(),
         });
