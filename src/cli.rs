@@ -14,9 +14,8 @@ mod run;
 pub mod screen;
 pub mod service;
 pub mod status;
-mod usual_file;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -238,6 +237,18 @@ impl From<bool> for Ending {
     fn from(is_good: bool) -> Self {
         if is_good { Self::Good } else { Self::Bad }
     }
+}
+
+/// Where the package and the unit have the service's configuration: commands about a node read it where no flag names
+/// another.
+const USUAL_FILE: &str = "/etc/crisweep/crisweep.yaml";
+
+/// Says why the configuration is refused. No flag named the usual file, so the keys alone would not say where to look.
+fn refused(error: &str, file: Option<&Path>) -> String {
+    if file != Some(Path::new(USUAL_FILE)) || error.contains(USUAL_FILE) {
+        return error.to_owned();
+    }
+    format!("the configuration ({USUAL_FILE} and the environment) is refused:\n{error}")
 }
 
 /// The format of a result.

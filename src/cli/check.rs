@@ -5,18 +5,18 @@ mod node;
 mod own_service;
 
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::command::args::whole;
-use super::usual_file::refused;
 use crate::app;
-use crate::cli::service::{RemoteArgs, ServiceFailureKind, ServiceQuery, Site};
-use crate::config::{Overrides, Thresholds};
+use crate::cli::service::{ServiceFailureKind, ServiceQuery, Site};
+use crate::cli::{Global, refused};
+use crate::config::Thresholds;
 use crate::health::{HealthFacts, HealthFinding, HealthReport, RuntimeHealth};
 use crate::model::escape;
 use crate::model::setting::parse_duration;
@@ -125,25 +125,12 @@ fn number(text: &str, most: f64) -> Result<f64, String> {
     number.ok_or_else(|| format!("must be a number from 0 to {most}"))
 }
 
-/// Where the configuration comes from.
-#[derive(Debug)]
-pub struct ConfigOrigin {
-    /// `--config.file`.
-    pub file: Option<PathBuf>,
-    /// Values that flags set.
-    pub overrides: Overrides,
-    /// `--runtime-endpoint`.
-    pub endpoint: Option<String>,
-    /// Flags that name a service.
-    pub remote: RemoteArgs,
-}
-
 /// Runs the check and prints its result.
-pub async fn run(args: CheckArgs, origin: ConfigOrigin) -> ExitCode {
+pub async fn run(args: CheckArgs, global: Global) -> ExitCode {
     let deadline = Instant::now() + args.timeout;
     // Each question ends a little earlier, so that there is time to report the answers.
     let answers_by = Instant::now() + args.timeout.mul_f64(0.9);
-    let verdict = match timeout_at(deadline, Box::pin(inspect(&args, origin, answers_by))).await {
+    let verdict = match timeout_at(deadline, Box::pin(inspect(&args, global, answers_by))).await {
         Ok(verdict) => verdict,
         Err(_elapsed) => {
             let limit = humantime::format_duration(args.timeout);
@@ -164,18 +151,19 @@ pub async fn run(args: CheckArgs, origin: ConfigOrigin) -> ExitCode {
     ExitCode::from(verdict.exit_code())
 }
 
-async fn inspect(args: &CheckArgs, origin: ConfigOrigin, by: Instant) -> HealthReport {
-    let config = match app::set_up(origin.file.clone(), origin.overrides).await {
+async fn inspect(args: &CheckArgs, global: Global, by: Instant) -> HealthReport {
+    let file = global.config_file.clone();
+    let config = match app::set_up(file, global.overrides()).await {
         Ok((config, _reload)) => config,
         Err(error) => {
             // No log is set up yet. The result must not wait for a reader of this line.
-            let error = refused(&error.to_string(), origin.file.as_deref());
+            let error = refused(&error.to_string(), global.config_file.as_deref());
             let line = format!("crisweep: {}", escape::lines(&error));
             telemetry::say(&line, Duration::ZERO);
             return HealthReport::unknown("configuration refused; crisweep config FILE says why");
         }
     };
-    let remote = match origin.remote.remote().await {
+    let remote = match global.remote.remote().await {
         Ok(remote) => remote,
         Err(error) => {
             tracing::error!(%error, "the service cannot be asked");
@@ -184,7 +172,7 @@ async fn inspect(args: &CheckArgs, origin: ConfigOrigin, by: Instant) -> HealthR
     };
     let site = Site {
         config,
-        endpoint: origin.endpoint,
+        endpoint: global.runtime_endpoint,
         remote,
     };
     let question = ServiceQuery::new(&site, args.timeout, by).await;
@@ -204,17 +192,9 @@ async fn inspect(args: &CheckArgs, origin: ConfigOrigin, by: Instant) -> HealthR
     }
 }
 
-/// Judges an answer of `GET /api/v1/status`; returns the line that says so.
-///
-/// # Errors
-/// If it is no such answer.
-pub(super) fn judged(
-    status: serde_json::Value,
-    marks: &Thresholds,
-    by: &'static str,
-) -> anyhow::Result<String> {
-    let facts = own_service::facts(status)?;
-    Ok(facts.judge(marks, by).line())
+/// Judges an answer of `GET /api/v1/status`; returns the line that says so, `None` if it is no such answer.
+pub(super) fn judged(status: &Value, marks: &Thresholds, by: &'static str) -> Option<String> {
+    Some(own_service::facts(status)?.judge(marks, by).line())
 }
 
 /// Asks the runtime, because the service does not answer.

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::Output;
 use super::command::looked;
-use super::output::{note, print, print_json};
-use super::service::{ServiceQuery, Site};
+use super::output::{print, print_json};
+use super::service::{LOOKS_ITSELF, ServiceQuery, Site};
 use crate::doctor::{Doctor, NODE_UNREAD, diagnose};
 use text::TerminalSize;
 
@@ -46,12 +46,10 @@ Examples:
 /// # Errors
 /// If the node cannot be looked at.
 pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
-    let report = match ServiceQuery::once(&site, PATIENCE, "/api/v1/doctor").await? {
-        Ok(report) => report,
-        Err(why) => {
-            note(&format!("{why}: this command looks for itself"));
-            own(site).await?
-        }
+    let answer = ServiceQuery::once(&site, PATIENCE, "/api/v1/doctor", LOOKS_ITSELF);
+    let report = match answer.await? {
+        Some(report) => report,
+        None => own(site).await?,
     };
     let findings = report.get("findings").and_then(Value::as_array);
     let mut ids = findings.into_iter().flatten().map(|it| it.get("id"));

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::Output;
 use super::command::looked;
-use super::output::{note, print, print_json};
-use super::service::{ServiceQuery, Site};
+use super::output::{print, print_json};
+use super::service::{LOOKS_ITSELF, ServiceQuery, Site};
 use crate::gc;
 use crate::gc::explain::Explainer;
 use crate::model::{Targets, escape};
@@ -57,12 +57,10 @@ Examples:
 /// If nothing or too much has this id, or the node cannot be looked at.
 pub async fn run(site: Site, args: ExplainArgs) -> anyhow::Result<bool> {
     let path = format!("/api/v1/explain/{}", escape::url(&args.id));
-    let value = match ServiceQuery::once(&site, PATIENCE, &path).await? {
-        Ok(value) => value,
-        Err(why) => {
-            note(&format!("{why}: this command looks for itself"));
-            own(&site, &args.id).await?
-        }
+    let answer = ServiceQuery::once(&site, PATIENCE, &path, LOOKS_ITSELF);
+    let value = match answer.await? {
+        Some(value) => value,
+        None => own(&site, &args.id).await?,
     };
     match args.output {
         Output::Json => print_json(&value)?,

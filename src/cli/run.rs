@@ -7,10 +7,9 @@ use std::time::Duration;
 #[cfg(feature = "demo")]
 use super::demo;
 use super::service::{Remote, Site};
-use super::usual_file::{USUAL_FILE, refused};
 use super::{
-    Cli, Command, Ending, Global, PrepareStateArgs, check, command, doctor, explain, help, output,
-    passes, rules, status,
+    Cli, Command, Ending, Global, PrepareStateArgs, USUAL_FILE, check, command, doctor, explain,
+    help, output, passes, refused, rules, status,
 };
 use crate::config::{Config, Overrides};
 use crate::model::escape;
@@ -52,29 +51,22 @@ pub fn run(cli: Cli) -> ExitCode {
     code
 }
 
-async fn run_command(cli: Cli) -> ExitCode {
-    let mut overrides = cli.global.overrides();
+async fn run_command(mut cli: Cli) -> ExitCode {
     if let Err(error) = check_arguments(&cli) {
         print_error(&error);
         return ExitCode::from(EXIT_USAGE);
     }
+    if let Some(level) = cli.command.as_ref().and_then(log_level) {
+        let level = || level.to_owned();
+        cli.global.log_level.get_or_insert_with(level);
+    }
+    let overrides = cli.global.overrides();
     if let Some(code) = run_without_service(&cli, &overrides) {
         return code;
     }
     if let Some(Command::Check(args)) = cli.command {
-        overrides
-            .log_level
-            .get_or_insert_with(|| "error".to_owned());
-        let origin = check::ConfigOrigin {
-            file: cli.global.config_file,
-            overrides,
-            endpoint: cli.global.runtime_endpoint,
-            remote: cli.global.remote,
-        };
-        return check::run(args, origin).await;
+        return check::run(args, cli.global).await;
     }
-    let level = cli.command.as_ref().and_then(log_level);
-    overrides.log_level = overrides.log_level.or(level.map(str::to_owned));
     let (config, reload) = match app::set_up(cli.global.config_file.clone(), overrides).await {
         Ok(set_up) => set_up,
         Err(error) => {
@@ -193,10 +185,10 @@ async fn run_on(
     is_good.map(Ending::from)
 }
 
-/// Returns the log level of a command that writes its answer on standard output. The errors of its pass contain what a
-/// log would warn of.
+/// Returns the log level of a command that writes its answer on standard output. The answers of `gc` and `check` contain
+/// what a log would warn of.
 fn log_level(command: &Command) -> Option<&'static str> {
-    if matches!(command, Command::Gc(_)) {
+    if matches!(command, Command::Gc(_) | Command::Check(_)) {
         return Some("error");
     }
     asks_a_service(command).then_some("warn")

@@ -29,6 +29,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest answer that is read, where the question names no other bound.
 const ANSWER_MAX_BYTES: usize = 4 << 20;
 
+/// What a command does without the service.
+pub(super) const LOOKS_ITSELF: &str = "this command looks for itself";
+
 /// Why a command does not ask the service where `--runtime-endpoint` is given.
 pub(super) const RUNTIME_NAMED: &str = "--runtime-endpoint names a runtime";
 
@@ -122,8 +125,8 @@ pub(super) struct ServiceQuery {
 }
 
 impl ServiceQuery {
-    /// Asks for one path of the service within the limit, unless the site names a runtime. The inner error says why the
-    /// command works by itself.
+    /// Asks for one path of the service within the limit, unless the site names a runtime. `None`: the command works by
+    /// itself, which is said with these words and the reason.
     ///
     /// # Errors
     /// As [`Self::ask`].
@@ -131,11 +134,15 @@ impl ServiceQuery {
         site: &Site,
         limit: Duration,
         path: &str,
-    ) -> anyhow::Result<Result<Value, String>> {
-        if site.endpoint.is_some() {
-            return Ok(Err(RUNTIME_NAMED.to_owned()));
-        }
-        Self::within(site, limit).await.ask(path).await
+        instead: &str,
+    ) -> anyhow::Result<Option<Value>> {
+        let answer = match site.endpoint {
+            None => Self::within(site, limit).await.ask(path).await?,
+            Some(_) => Err(RUNTIME_NAMED.to_owned()),
+        };
+        Ok(answer
+            .inspect_err(|why| note(&format!("{why}: {instead}")))
+            .ok())
     }
 
     /// Prepares questions that are answered within the limit.
@@ -174,13 +181,9 @@ impl ServiceQuery {
         &self,
         path: &str,
     ) -> anyhow::Result<Result<T, String>> {
-        Ok(match self.bytes(path).await? {
-            Ok(body) => {
-                let value = serde_json::from_slice(&body);
-                Ok(value.context(NOT_UNDERSTOOD)?)
-            }
-            Err(why) => Err(why),
-        })
+        let body = self.bytes(path).await?;
+        let value = body.map(|body| serde_json::from_slice(&body).context(NOT_UNDERSTOOD));
+        value.map_or_else(|why| Ok(Err(why)), |value| value.map(Ok))
     }
 
     /// The same for an answer that is no JSON.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::Output;
 use super::check;
 use super::command::looked;
-use super::output::{note, print_json, print_on};
+use super::output::{print_json, print_on};
 use super::screen::Screen;
 use super::service::{NOT_UNDERSTOOD, ServiceQuery, Site};
 use crate::http;
@@ -49,20 +49,16 @@ Examples:
 /// # Errors
 /// If the node cannot be looked at, or the named service does not answer.
 pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<bool> {
-    let (status, by) = match ServiceQuery::once(&site, PATIENCE, "/api/v1/status").await? {
-        Ok(status) => (status, "service"),
-        Err(why) => {
-            note(&format!(
-                "{why}: this command looks for itself, and knows nothing of passes"
-            ));
-            (own(&site).await?, "runtime")
-        }
+    let instead = "this command looks for itself, and knows nothing of passes";
+    let answer = ServiceQuery::once(&site, PATIENCE, "/api/v1/status", instead);
+    let (status, by) = match answer.await? {
+        Some(status) => (status, "service"),
+        None => (own(&site).await?, "runtime"),
     };
     if args.output == Output::Json {
         return print_json(&status).map(|()| true);
     }
-    let judged =
-        check::judged(status.clone(), &site.config.thresholds, by).context(NOT_UNDERSTOOD)?;
+    let judged = check::judged(&status, &site.config.thresholds, by).context(NOT_UNDERSTOOD)?;
     let screen = Screen::of_stdout(super::screen::Wide::default());
     let text = text::of(&status, &judged, &screen);
     print_on(&screen, &text, text::ink).map(|()| true)

@@ -1,12 +1,10 @@
 //! Asks the service of this configuration, or the one that was named, what it knows.
 
-use std::collections::BTreeMap;
-
 use reqwest::StatusCode;
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::cli::service::{ServiceFailureKind, ServiceQuery};
-use crate::health::{self, HealthFacts, HealthFinding, HealthReport, LOOK_AGE_MAX};
+use crate::health::{HealthFacts, HealthFinding, HealthReport, LOOK_AGE_MAX, RuntimeHealth};
 use crate::model::NodeFigures;
 
 impl ServiceFailureKind {
@@ -65,10 +63,8 @@ impl ServiceQuery {
         let answer = self.get(&found, "/api/v1/status").await;
         match answer.map_err(|failure| failure.kind)? {
             (StatusCode::OK, body) => {
-                let status = serde_json::from_slice::<ShownStatus>(&body);
-                status
-                    .map(ShownStatus::facts)
-                    .map_err(|_error| ServiceFailureKind::Foreign)
+                let status = serde_json::from_slice(&body).ok();
+                status.as_ref().and_then(facts).ok_or(ServiceFailureKind::Foreign)
             }
             (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
                 Err(ServiceFailureKind::Refuses)
@@ -93,83 +89,36 @@ fn failed(text: &str) -> HealthReport {
     HealthReport::of(Some(HealthFinding::problem(text)), "", Some("service"))
 }
 
-/// What is read of `GET /api/v1/status`.
-#[derive(Deserialize)]
-struct ShownStatus {
-    runtime: ShownRuntime,
-    look: Option<LookPart>,
-    figures: Option<NodeFigures>,
-    #[serde(default)]
-    lists: BTreeMap<String, ShownList>,
-    pods: Option<PodsPart>,
-}
-
-#[derive(Deserialize)]
-struct ShownRuntime {
-    up: bool,
-    error: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct LookPart {
-    age_seconds: f64,
-}
-
-#[derive(Deserialize)]
-struct ShownList {
-    bytes: Option<u64>,
-    limit_bytes: u64,
-}
-
-#[derive(Deserialize)]
-struct PodsPart {
-    state: String,
-}
-
-/// Returns the facts in an answer of `GET /api/v1/status`.
-///
-/// # Errors
-/// If it is no such answer.
-pub(super) fn facts(status: serde_json::Value) -> serde_json::Result<HealthFacts> {
-    serde_json::from_value(status).map(ShownStatus::facts)
-}
-
-impl ShownStatus {
-    fn facts(self) -> HealthFacts {
-        let age = self.look.map(|look| look.age_seconds);
-        let runtime = match &self.runtime {
-            ShownRuntime { up: true, .. } => health::RuntimeHealth::Answers,
-            ShownRuntime { error: None, .. } if age.is_some() => health::RuntimeHealth::Slow,
-            ShownRuntime { .. } => health::RuntimeHealth::Silent,
-        };
-        let is_young = self.runtime.up || age.is_some_and(|age| age <= LOOK_AGE_MAX.as_secs_f64());
-        let figures = self.figures.filter(|_| is_young).unwrap_or_default();
-        let ratio = |list: &str| {
-            let list = self.lists.get(list).filter(|_| is_young)?;
-            list.ratio()
-        };
-        let pods = self.pods.filter(|_| self.runtime.up);
-        HealthFacts {
-            runtime,
-            exited_containers: figures.exited_containers,
-            not_ready_sandboxes: figures.not_ready_sandboxes,
-            lists: ["containers", "sandboxes", "images"]
-                .map(|list| (list, ratio(list)))
-                .into(),
-            image_fs_used_percent: figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio),
-            pod_source: pods.and_then(|pods| match &*pods.state {
-                "failed" => Some("failed"),
-                "incomplete" => Some("incomplete"),
-                _ => None,
-            }),
-            service: None,
-        }
-    }
-}
-
-impl ShownList {
-    #[expect(clippy::cast_precision_loss, reason = "a ratio for a threshold")]
-    fn ratio(&self) -> Option<f64> {
-        Some(self.bytes? as f64 / self.limit_bytes.max(1) as f64)
-    }
+/// Returns the facts in an answer of `GET /api/v1/status`; `None` if it is no such answer.
+pub(super) fn facts(status: &Value) -> Option<HealthFacts> {
+    let at = |path: &str| status.pointer(path).unwrap_or(&Value::Null);
+    let up = at("/runtime/up").as_bool()?;
+    let age = at("/look/age_seconds").as_f64().unwrap_or(f64::INFINITY);
+    let is_young = up || age <= LOOK_AGE_MAX.as_secs_f64();
+    let runtime = match (up, at("/runtime/error").is_null()) {
+        (true, _) => RuntimeHealth::Answers,
+        (false, true) if age.is_finite() => RuntimeHealth::Slow,
+        (false, _) => RuntimeHealth::Silent,
+    };
+    let figures: Option<NodeFigures> = serde_json::from_value(at("/figures").clone()).ok()?;
+    let figures = figures.filter(|_| is_young).unwrap_or_default();
+    let ratio = |list: &str| {
+        let number = |key: &str| at(&format!("/lists/{list}/{key}")).as_f64();
+        let ratio = number("bytes")? / number("limit_bytes")?.max(1.0);
+        is_young.then_some(ratio)
+    };
+    let source = at("/pods/state").as_str().filter(|_| up);
+    Some(HealthFacts {
+        runtime,
+        exited_containers: figures.exited_containers,
+        not_ready_sandboxes: figures.not_ready_sandboxes,
+        lists: ["containers", "sandboxes", "images"]
+            .map(|list| (list, ratio(list)))
+            .into(),
+        image_fs_used_percent: figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio),
+        pod_source: ["failed", "incomplete"]
+            .into_iter()
+            .find(|state| source == Some(*state)),
+        service: None,
+    })
 }

@@ -203,7 +203,7 @@ proptest! {
         prop_assert!(line.starts_with(head), "{line}");
         let end = format!(" [{asked}]");
         prop_assert!(line.ends_with(&end), "{line}");
-        prop_assert!(serde_json::from_str::<serde_json::Value>(&verdict.json()).is_ok());
+        prop_assert!(serde_json::from_str::<Value>(&verdict.json()).is_ok());
     }
 }
 

@@ -12,7 +12,7 @@ use super::{looked, service};
 use crate::cli::Output;
 use crate::cli::output::{note, print, print_json, print_on};
 use crate::cli::screen::Screen;
-use crate::cli::service::{NOT_UNDERSTOOD, RUNTIME_NAMED, ServiceQuery, Site};
+use crate::cli::service::{LOOKS_ITSELF, NOT_UNDERSTOOD, RUNTIME_NAMED, ServiceQuery, Site};
 use crate::gc;
 use crate::model::escape;
 
@@ -44,7 +44,7 @@ pub async fn run(site: Site, args: PlanArgs) -> anyhow::Result<bool> {
             }
         }
         Err(why) => {
-            note(&format!("{why}: this command looks for itself"));
+            note(&format!("{why}: {LOOKS_ITSELF}"));
             own(&site, &args).await?;
         }
     }
@@ -88,7 +88,7 @@ async fn own(site: &Site, args: &PlanArgs) -> anyhow::Result<()> {
     plan.add_quarantine(|id| runner.quarantined(id));
     match args.pass.output {
         Output::Json => print_json(&plan),
-        Output::Table => show(&ShownPlan::of(&plan, &snapshot), args),
+        Output::Table => show(&ShownPlan::of(&plan, &snapshot)?, args),
     }
 }
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::gc::{KeptObject, Plan, Removal, Subject, Summary};
+use crate::gc::{Plan, Subject, Summary};
 use crate::model::{Images, Pods, Quarantined, Snapshot, Target};
 
 #[derive(Deserialize)]
@@ -36,39 +36,10 @@ pub(super) struct ShownRow {
     pub(super) quarantine: Option<Box<Quarantined>>,
 }
 
-impl From<&Removal> for ShownRow {
-    fn from(removal: &Removal) -> Self {
-        Self {
-            subject: removal.subject.clone(),
-            reason: removal.reason.label().to_owned(),
-            detail: removal.detail.to_string(),
-            quarantine: None,
-        }
-    }
-}
-
-impl From<&KeptObject> for ShownRow {
-    fn from(kept: &KeptObject) -> Self {
-        Self {
-            subject: kept.subject.clone(),
-            reason: kept.reason.label().to_owned(),
-            detail: kept.detail.to_string(),
-            quarantine: kept.quarantine.clone(),
-        }
-    }
-}
-
 impl ShownPlan {
-    /// Takes over a plan that this command made.
-    pub(super) fn of(plan: &Plan, snapshot: &Snapshot) -> Self {
-        let mut shown = Self {
-            taken_at: plan.taken_at,
-            pods_from_cache: plan.pods_from_cache,
-            removals: plan.removals.iter().map(ShownRow::from).collect(),
-            kept: plan.kept.iter().map(ShownRow::from).collect(),
-            summary: plan.summary.clone(),
-            doubts: Vec::new(),
-        };
+    /// Takes over a plan that this command made, in the form in which the service answers.
+    pub(super) fn of(plan: &Plan, snapshot: &Snapshot) -> serde_json::Result<Self> {
+        let mut shown: Self = serde_json::from_slice(&serde_json::to_vec(plan)?)?;
         let mut doubts = shown.cache_doubt();
         if !snapshot.seen.is_all() {
             doubts.push(INCOMPLETE.to_owned());
@@ -86,7 +57,7 @@ impl ShownPlan {
             doubts.push(format!("the images are unknown: {why}"));
         }
         shown.doubts = doubts;
-        shown
+        Ok(shown)
     }
 
     /// Takes over a plan of the service; `status` is its `GET /api/v1/status`.
@@ -119,12 +90,10 @@ impl ShownPlan {
     }
 
     fn cache_doubt(&self) -> Vec<String> {
-        const WORDS: &str =
+        let words =
             "the pods are those of the API server's watch cache; a pass asks the API server itself";
-        self.pods_from_cache
-            .then(|| WORDS.to_owned())
-            .into_iter()
-            .collect()
+        let doubt = self.pods_from_cache.then(|| words.to_owned());
+        doubt.into_iter().collect()
     }
 }
 

@@ -211,7 +211,7 @@ fn show(args: &SimulateArgs, file: &SnapshotFile, plans: &[Plan]) -> anyhow::Res
                 match output {
                     Output::Json => print_json(plan)?,
                     Output::Table => {
-                        let shown = ShownPlan::of(plan, &file.snapshot);
+                        let shown = ShownPlan::of(plan, &file.snapshot)?;
                         let text = plan_text(&shown, args.rows.rows(), &screen);
                         print_on(&screen, &format!("{}\n\n{text}", head(file)), plan_ink)?;
                     }
