@@ -12,6 +12,16 @@ use super::Cli;
 use super::RemoteArgs;
 use super::output::{note, print_bytes};
 
+const SET_UP: &[&str] = &[
+    "serve",
+    "demo",
+    "config",
+    "rules",
+    "prepare-state",
+    "completions",
+    "man",
+];
+
 /// The commands by what a person wants.
 const GROUPS: [(&str, &[&str]); 3] = [
     (
@@ -22,31 +32,13 @@ const GROUPS: [(&str, &[&str]); 3] = [
         ],
     ),
     ("Act", &["gc"]),
-    (
-        "Set up",
-        &[
-            "serve",
-            "demo",
-            "config",
-            "rules",
-            "prepare-state",
-            "completions",
-            "man",
-        ],
-    ),
+    ("Set up", SET_UP),
 ];
 
-/// The commands that ask no service: `run` refuses the options that name one.
-const ASK_NO_SERVICE: [&str; 8] = [
-    "serve",
-    "demo",
-    "simulate",
-    "config",
-    "prepare-state",
-    "rules",
-    "completions",
-    "man",
-];
+/// The commands that ask no service.
+fn asks_no_service() -> impl Iterator<Item = &'static str> {
+    SET_UP.iter().copied().chain(["simulate"])
+}
 
 /// Columns of a command's name in the help.
 const NAME_COLUMNS: usize = 15;
@@ -114,30 +106,24 @@ fn grouped() -> clap::Command {
             let about = known.get_about().map(ToString::to_string);
             let about = about.unwrap_or_default();
             groups.push_str(&format!("  {name:<NAME_COLUMNS$}{about}\n"));
-        }
-        groups.push('\n');
-    }
-    // The groups name them.
-    let names = GROUPS.into_iter().flat_map(|(_, names)| names);
-    for name in names {
-        if command.find_subcommand(name).is_some() {
             command = command.mut_subcommand(name, |command| command.hide(true));
         }
+        groups.push('\n');
     }
     command.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} crisweep [OPTIONS] [COMMAND]\n\n{groups}{{all-args}}{{after-help}}"
     ))
 }
 
-/// Returns the program's definition. Commands that ask no service take the options that name one, to refuse them in
-/// words, and do not show them.
+/// Returns the program's definition. Commands that ask no service take the options that name one, and do not show them:
+/// `run` refuses them in words.
 fn program() -> clap::Command {
     let service = RemoteArgs::augment_args(clap::Command::default());
     let hidden = service.get_arguments().map(|it| it.clone().hide(true));
     let hidden: Vec<clap::Arg> = hidden.collect();
     let without_service = |command: clap::Command| command.args(hidden.clone());
     let mut program = Cli::command();
-    for name in ASK_NO_SERVICE {
+    for name in asks_no_service() {
         // A feature may leave it out.
         if program.find_subcommand(name).is_some() {
             program = program.mut_subcommand(name, without_service);
@@ -231,7 +217,7 @@ mod tests {
             let mut program = grouped();
             program.build();
             let command = program.find_subcommand_mut(&name).unwrap();
-            let asks = !ASK_NO_SERVICE.contains(&name.as_str());
+            let asks = !asks_no_service().any(|it| it == name);
             for help in [command.render_help(), command.render_long_help()] {
                 let help = help.to_string();
                 assert_eq!(help.contains("--service.url"), asks, "{name}: {help}");

@@ -192,8 +192,10 @@ async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<ShownPasses> 
         };
         let passes = state::read_passes(&dir, &passes)?.rows;
         let Some(id) = args.id else {
-            let removals = Vec::new();
-            return Ok(ShownPasses { passes, removals });
+            return Ok(ShownPasses {
+                passes,
+                removals: Vec::new(),
+            });
         };
         if passes.is_empty() {
             anyhow::bail!("no pass \"{}\" is in the database", escape::line(&id));
@@ -218,6 +220,7 @@ fn passes_text(passes: &[Pass], screen: &Screen) -> String {
         "PASS", "ASKED BY", "OUTCOME", "REMOVED", "FAILED", "LEFT", "TOOK",
     ];
     let mut rows = table(&header);
+    let columns = screen.name_columns(ASKER_COLUMNS, usize::MAX);
     for pass in passes {
         let sum = |figure: fn(&TargetReport) -> u64| -> String {
             pass.targets.values().map(figure).sum::<u64>().to_string()
@@ -229,10 +232,7 @@ fn passes_text(passes: &[Pass], screen: &Screen) -> String {
         };
         rows.add_row([
             escape::line(&pass.id).into_owned(),
-            screen.name(
-                &escape::line(&asked_by(pass)),
-                screen.name_columns(ASKER_COLUMNS, usize::MAX),
-            ),
+            screen.name(&escape::line(&asked_by(pass)), columns),
             outcome.to_owned(),
             sum(|it| it.removed),
             sum(|it| it.failed),
@@ -247,24 +247,23 @@ fn asked_by(pass: &Pass) -> String {
     let trigger = &pass.trigger;
     let alert = trigger.alert.as_ref().map(|alert| alert.name.clone());
     let caller = trigger.by.as_ref().map(ToString::to_string);
-    let who = alert.or(caller);
-    who.map_or_else(
-        || trigger.cause.label().to_owned(),
-        |who| format!("{}: {who}", trigger.cause.label()),
-    )
+    let cause = trigger.cause.label();
+    match alert.or(caller) {
+        Some(who) => format!("{cause}: {who}"),
+        None => cause.to_owned(),
+    }
 }
 
 fn took(began: Option<Timestamp>, ended: Option<Timestamp>) -> String {
-    let took = began
-        .zip(ended)
-        .map(|(began, ended)| ended.duration_since(began));
-    took.map_or_else(String::new, |took: SignedDuration| {
-        if took < SignedDuration::from_secs(10) {
-            format!("{:.1}s", took.as_secs_f64())
-        } else {
-            short_duration(took)
-        }
-    })
+    let Some((began, ended)) = began.zip(ended) else {
+        return String::new();
+    };
+    let took = ended.duration_since(began);
+    if took < SignedDuration::from_secs(10) {
+        format!("{:.1}s", took.as_secs_f64())
+    } else {
+        short_duration(took)
+    }
 }
 
 fn removals_text(removals: &[RemovalRecord], limit: u32, screen: &Screen) -> String {
@@ -275,22 +274,17 @@ fn removals_text(removals: &[RemovalRecord], limit: u32, screen: &Screen) -> Str
     for removal in removals {
         *results.entry(result(removal)).or_default() += 1;
     }
-    let results = results
-        .iter()
-        .map(|(result, count)| format!("{count} {result}"));
+    let results = results.iter().map(|(it, count)| format!("{count} {it}"));
     let results = results.collect::<Vec<_>>().join(", ");
     let mut rows = table(&["RESULT", "REASON", "WHAT", "MS", "ID"]);
     let columns = screen.name_columns(NAME_COLUMNS, usize::MAX);
     for removal in removals {
-        let ms = removal
-            .duration_ms
-            .map_or_else(String::new, |ms| ms.to_string());
-        let name = screen.name(&escape::line(&name(removal)), columns);
+        let ms = removal.duration_ms.map(|ms| ms.to_string());
         rows.add_row([
             result(removal).to_owned(),
             removal.reason.clone(),
-            name,
-            ms,
+            screen.name(&escape::line(&name(removal)), columns),
+            ms.unwrap_or_default(),
             escape::line(screen.id(&removal.id)).into_owned(),
         ]);
     }
@@ -316,11 +310,11 @@ fn result(removal: &RemovalRecord) -> &str {
 }
 
 fn name(removal: &RemovalRecord) -> String {
-    let of_pod = removal
+    let pod = removal
         .pod_namespace
-        .as_deref()
-        .zip(removal.pod_name.as_deref());
-    let pod = of_pod.map(|(namespace, pod)| format!("{namespace}/{pod}"));
+        .as_ref()
+        .zip(removal.pod_name.as_ref());
+    let pod = pod.map(|(namespace, pod)| format!("{namespace}/{pod}"));
     match (pod, removal.target.as_str()) {
         (Some(pod), "containers") => format!("{pod}/{}#{}", removal.name, removal.attempt),
         (Some(pod), _) => format!("{pod}#{}", removal.attempt),

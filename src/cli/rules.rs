@@ -61,23 +61,14 @@ pub fn text(args: &RulesArgs) -> String {
         "" => String::new(),
         labels => format!("{labels}, "),
     };
-    let nodes = args
-        .nodes
-        .as_ref()
-        .map(|matchers| format!("{{{matchers}}}"));
-    let filled = [
-        ("@labels@", &*labels),
-        ("@labels_and@", &before_others),
-        ("@nodes@", nodes.as_deref().unwrap_or_default()),
-        (
-            "@runbooks@",
-            args.runbook_url.as_deref().unwrap_or(RUNBOOKS),
-        ),
-    ]
-    .iter()
-    .fold(TEMPLATE.to_owned(), |text, (name, value)| {
-        text.replace(name, value)
-    });
+    let nodes = args.nodes.as_ref();
+    let nodes = nodes.map(|matchers| format!("{{{matchers}}}"));
+    let runbooks = args.runbook_url.as_deref().unwrap_or(RUNBOOKS);
+    let filled = TEMPLATE
+        .replace("@labels@", &labels)
+        .replace("@labels_and@", &before_others)
+        .replace("@nodes@", &nodes.unwrap_or_default())
+        .replace("@runbooks@", runbooks);
     if args.operator {
         operator(&filled)
     } else {

@@ -115,10 +115,8 @@ impl ListArgs {
             ("until", self.until.clone()),
             ("limit", self.limit.map(|it| it.to_string())),
         ];
-        let given = pairs
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value?)));
-        given.map(|(key, value)| (key.to_owned(), value)).collect()
+        let given = |(key, value): (&str, Option<String>)| Some((key.to_owned(), value?));
+        pairs.into_iter().filter_map(given).collect()
     }
 }
 
@@ -137,10 +135,9 @@ impl EvidenceArgs {
     pub(in crate::cli) fn check(&self) -> Result<(), String> {
         // Not by clap's `args_conflicts_with_subcommands`: that refuses the options of every command too.
         if self.command.is_some() && self.list != ListArgs::default() {
-            return Err(
-                "evidence: options of the list go after \"list\"; \"show\" takes none of them"
-                    .to_owned(),
-            );
+            let error =
+                "evidence: options of the list go after \"list\"; \"show\" takes none of them";
+            return Err(error.to_owned());
         }
         match &self.command {
             None => self.list.check(),
@@ -192,10 +189,8 @@ async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
         Ok(listed) => listed,
         Err(why) => {
             let page = state::ask(own(&site.config, &why)?, &filter)?;
-            EvidencePage {
-                evidence: page.rows,
-                next: page.next,
-            }
+            let (evidence, next) = (page.rows, page.next);
+            EvidencePage { evidence, next }
         }
     };
     match args.output {
@@ -219,20 +214,15 @@ async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
             (evidence, log.map_err(anyhow::Error::msg)?)
         }
         Err(why) => match state::ask(own(&site.config, &why)?, &EvidenceOf(args.id.clone()))? {
-            EvidenceFound::One(evidence, packed) => (
-                *evidence,
-                unpack(&packed).context("the kept log is damaged")?,
-            ),
-            EvidenceFound::Several => anyhow::bail!(
-                "the ids of several containers begin with \"{}\"",
-                escape::line(&args.id)
-            ),
-            EvidenceFound::None => {
-                anyhow::bail!(
-                    "no evidence \"{}\" is in the database",
-                    escape::line(&args.id)
-                )
+            EvidenceFound::One(evidence, packed) => {
+                let log = unpack(&packed).context("the kept log is damaged")?;
+                (*evidence, log)
             }
+            // `check` has refused ids with other characters than letters and digits.
+            EvidenceFound::Several => {
+                anyhow::bail!("the ids of several containers begin with \"{}\"", args.id)
+            }
+            EvidenceFound::None => anyhow::bail!("no evidence \"{}\" is in the database", args.id),
         },
     };
     match args.output {
@@ -250,10 +240,8 @@ async fn question(site: &Site) -> ServiceQuery {
 fn own<'a>(config: &'a Config, why: &str) -> anyhow::Result<&'a std::path::Path> {
     let dir = config.state.dir.as_deref();
     let dir = dir.with_context(|| format!("{why}, and state.dir is null: nothing is kept"))?;
-    note(&format!(
-        "{why}: this is from the database in {}",
-        dir.display()
-    ));
+    let place = dir.display();
+    note(&format!("{why}: this is from the database in {place}"));
     Ok(dir)
 }
 
@@ -270,19 +258,15 @@ fn rows(listed: &EvidencePage, now: Timestamp, screen: &Screen) -> String {
     );
     let room = |at_80: usize, share: usize| at_80 + wider / share - narrower / share;
     for it in &listed.evidence {
-        let pod = it
-            .pod
-            .as_ref()
-            .map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
+        let pod = it.pod.as_ref();
+        let pod = pod.map(|pod| format!("{}/{}", pod.namespace, pod.name));
+        let container = format!("{}#{}", it.container, it.attempt);
         let name = |name: &str, columns| screen.name(&escape::line(name), columns);
         let row = [
             it.number.to_string(),
             format!("{} ago", short_duration(now.duration_since(it.kept_at))),
-            name(&pod, room(POD_COLUMNS, 2)),
-            name(
-                &format!("{}#{}", it.container, it.attempt),
-                room(CONTAINER_COLUMNS, 4),
-            ),
+            name(&pod.unwrap_or_default(), room(POD_COLUMNS, 2)),
+            name(&container, room(CONTAINER_COLUMNS, 4)),
             name(&it.ending, room(ENDING_COLUMNS, 4)),
             short_size(it.log.bytes),
         ];
@@ -298,29 +282,19 @@ fn rows(listed: &EvidencePage, now: Timestamp, screen: &Screen) -> String {
 /// One piece of evidence as a page: what is known, then what the container wrote last.
 fn page(it: &Evidence, log: &[u8]) -> String {
     let time = |at: Option<Timestamp>| at.map_or("unknown".to_owned(), |at| format!("{at:.0}"));
+    let name = format!("{}#{} {}", it.container, it.attempt, it.container_id);
     let pod = it.pod.as_ref();
-    let labels = it
-        .labels
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"));
+    let pod = pod.map(|pod| format!("{}/{} {}", pod.namespace, pod.name, pod.uid));
+    let owner = it.owner.as_ref();
+    let owner = owner.map(|it| format!("{}/{}", it.kind, it.name));
+    let labels = it.labels.iter();
+    let labels: Vec<String> = labels.map(|(key, it)| format!("{key}={it}")).collect();
+    let removed_for = it.removed_for.label();
     let lines = [
-        (
-            "container",
-            format!("{}#{} {}", it.container, it.attempt, it.container_id),
-        ),
-        (
-            "pod",
-            pod.map_or_else(String::new, |pod| {
-                format!("{}/{} {}", pod.namespace, pod.name, pod.uid)
-            }),
-        ),
-        (
-            "owner",
-            it.owner
-                .as_ref()
-                .map_or_else(String::new, |it| format!("{}/{}", it.kind, it.name)),
-        ),
-        ("labels", labels.collect::<Vec<_>>().join(" ")),
+        ("container", name),
+        ("pod", pod.unwrap_or_default()),
+        ("owner", owner.unwrap_or_default()),
+        ("labels", labels.join(" ")),
         ("image", format!("{} {}", it.image, it.image_ref)),
         ("ended", it.ending.clone()),
         ("reason", it.reason.clone()),
@@ -330,12 +304,7 @@ fn page(it: &Evidence, log: &[u8]) -> String {
         ("finished", time(it.finished_at)),
         (
             "removed",
-            format!(
-                "{:.0} {} (pass {})",
-                it.kept_at,
-                it.removed_for.label(),
-                it.pass
-            ),
+            format!("{:.0} {removed_for} (pass {})", it.kept_at, it.pass),
         ),
         ("log", log_line(it)),
     ];
@@ -344,14 +313,11 @@ fn page(it: &Evidence, log: &[u8]) -> String {
         text.push_str(&format!("{name:<10} {}\n", escape::line(value.trim())));
     }
     for entry in cri_log::entries(log, it.log.is_whole) {
-        let stream = entry.stream.label();
         let said = String::from_utf8_lossy(&entry.text);
         let said = said.strip_suffix('\n').unwrap_or(&said);
         let time = String::from_utf8_lossy(entry.time);
-        text.push_str(&format!(
-            "{}\n",
-            escape::line(format!("{time} {stream} {said}").trim_start())
-        ));
+        let line = format!("{time} {} {said}", entry.stream.label());
+        text.push_str(&format!("{}\n", escape::line(line.trim_start())));
     }
     text
 }
@@ -359,29 +325,22 @@ fn page(it: &Evidence, log: &[u8]) -> String {
 fn log_line(it: &Evidence) -> String {
     let log = &it.log;
     if log.bytes == 0 {
-        let why = match (log.problem.as_str(), log.is_whole) {
+        let why = match (&*log.problem, log.is_whole) {
             ("", true) => "the container wrote none",
             ("", false) => "nothing of it is kept",
             (why, _) => why,
         };
-        let path = match log.path.as_str() {
-            "" => String::new(),
-            path => format!("{path}: "),
-        };
-        return format!("{path}{why}");
+        let colon = if log.path.is_empty() { "" } else { ": " };
+        return format!("{}{colon}{why}", log.path);
     }
-    let part = if log.is_whole { "all of it" } else { "its end" };
-    let masked = match log.masked_bytes {
-        0 => String::new(),
-        bytes => format!(", {bytes} bytes masked"),
-    };
-    let problem = match log.problem.as_str() {
-        "" => String::new(),
-        why => format!("; {why}"),
-    };
-    format!(
-        "{} ({}, {part}{masked}){problem}",
-        log.path,
-        short_size(log.bytes)
-    )
+    let mut line = format!("{} ({}, ", log.path, short_size(log.bytes));
+    line.push_str(if log.is_whole { "all of it" } else { "its end" });
+    if log.masked_bytes > 0 {
+        line.push_str(&format!(", {} bytes masked", log.masked_bytes));
+    }
+    line.push(')');
+    if !log.problem.is_empty() {
+        line.push_str(&format!("; {}", log.problem));
+    }
+    line
 }

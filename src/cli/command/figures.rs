@@ -4,45 +4,36 @@ use crate::model::{NodeFigures, short_size};
 
 /// Formats the figures before and after a pass side by side; leaves out what neither look could read.
 pub(super) fn figures_text(before: &NodeFigures, after: &NodeFigures) -> String {
+    type Cell<'a> = &'a dyn Fn(&NodeFigures) -> Option<String>;
     let count = |figure: Option<u64>| figure.map(|figure| figure.to_string());
     let size = |figure: Option<u64>| figure.map(short_size);
     let filesystem = |figures: &NodeFigures| {
         let (bytes, ratio) = (figures.image_fs_used_bytes?, figures.image_fs_used_ratio?);
         Some(format!("{} ({:.1} %)", short_size(bytes), 100.0 * ratio))
     };
-    let both = |cell: &dyn Fn(&NodeFigures) -> Option<String>| (cell(before), cell(after));
-    let figures = [
-        ("exited containers", both(&|it| count(it.exited_containers))),
-        ("dead sandboxes", both(&|it| count(it.not_ready_sandboxes))),
-        (
-            "list of containers",
-            both(&|it| size(it.containers_list_bytes)),
-        ),
-        (
-            "list of sandboxes",
-            both(&|it| size(it.sandboxes_list_bytes)),
-        ),
-        ("image file system", both(&filesystem)),
-        (
-            "its inodes in use",
-            both(&|it| count(it.image_fs_inodes_used)),
-        ),
+    let rows: [(&str, Cell<'_>); 6] = [
+        ("exited containers", &|it| count(it.exited_containers)),
+        ("dead sandboxes", &|it| count(it.not_ready_sandboxes)),
+        ("list of containers", &|it| size(it.containers_list_bytes)),
+        ("list of sandboxes", &|it| size(it.sandboxes_list_bytes)),
+        ("image file system", &filesystem),
+        ("its inodes in use", &|it| count(it.image_fs_inodes_used)),
     ];
-    let known =
-        |row: &&(&str, (Option<String>, Option<String>))| row.1.0.is_some() || row.1.1.is_some();
-    let rows: Vec<_> = figures.iter().filter(known).collect();
-    if rows.is_empty() {
-        return String::new();
+    let mut text = String::new();
+    for (name, cell) in rows {
+        let (before, after) = (cell(before), cell(after));
+        if before.is_some() || after.is_some() {
+            let [before, after] = [before, after].map(|it| it.unwrap_or_else(|| "-".to_owned()));
+            text.push_str(&format!(" {name:<20}{before:<19}{after}\n"));
+        }
     }
-    let mut text = format!("\n {:<20}{:<19}AFTER\n", "NODE", "BEFORE");
-    for (name, (before, after)) in rows {
-        let cell = |figure: &Option<String>| figure.clone().unwrap_or_else(|| "-".to_owned());
-        text.push_str(&format!(" {name:<20}{:<19}{}\n", cell(before), cell(after)));
+    if text.is_empty() {
+        return text;
     }
     if !(before.complete && after.complete) {
         text.push_str("the lists were not read completely: the counts are lower bounds\n");
     }
-    text
+    format!("\n {:<20}{:<19}AFTER\n{text}", "NODE", "BEFORE")
 }
 
 #[cfg(test)]

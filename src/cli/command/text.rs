@@ -84,15 +84,11 @@ pub(super) struct RowsOf<'a> {
 impl RowsOf<'_> {
     /// Formats them; `lead` is the header of their first columns.
     pub(super) fn text(&self, lead: &str, screen: &Screen) -> String {
-        let at_80 = self
-            .rows
-            .first()
-            .map_or(NAME_COLUMNS, |row| row.name_columns);
-        let names = self
-            .rows
-            .iter()
-            .map(|row| escape::line(&row.name()).chars().count());
-        let width = screen.name_columns(at_80, names.max().unwrap_or(0));
+        let first = self.rows.first();
+        let at_80 = first.map_or(NAME_COLUMNS, |row| row.name_columns);
+        let columns = |row: &PlanRow<'_>| escape::line(&row.name()).chars().count();
+        let longest = self.rows.iter().map(columns).max().unwrap_or(0);
+        let width = screen.name_columns(at_80, longest);
         let mut text = format!("\n  {lead} {:<width$} {:<9} ID\n", "WHAT", "AGE");
         for (title, rows) in by_pod(self.rows, screen) {
             text.push_str(&format!("{title}\n"));
@@ -207,11 +203,8 @@ pub(super) fn counts(summaries: &BTreeMap<Target, Summary>, screen: &Screen) -> 
             ("remove", summary.remove.values().sum::<usize>(), remove),
             ("keep", summary.keep.values().sum(), keep),
         ] {
-            text.push_str(&counted(
-                &format!("{target}: {verdict} {count}"),
-                &reasons,
-                screen,
-            ));
+            let count = format!("{target}: {verdict} {count}");
+            text.push_str(&counted(&count, &reasons, screen));
         }
     }
     text
@@ -272,11 +265,8 @@ fn counted(count: &str, reasons: &[String], screen: &Screen) -> String {
 fn quarantine(kept: &ShownRow, now: Timestamp) -> Option<String> {
     let known = kept.quarantine.as_ref()?;
     let left = short_duration(known.next_try.duration_since(now));
-    Some(format!(
-        "{} ({}, next try in {left})",
-        kept.reason,
-        known.class.label()
-    ))
+    let (reason, class) = (&kept.reason, known.class.label());
+    Some(format!("{reason} ({class}, next try in {left})"))
 }
 
 /// The least recently used image is removed first, so its last use says more than its age.
@@ -284,13 +274,10 @@ fn image_words(subject: &Subject, now: Timestamp) -> String {
     let ago = |then: Timestamp| format!("{} ago", short_duration(now.duration_since(then)));
     let size = subject.size_bytes();
     let size = size.map_or_else(|| "-".to_owned(), short_size);
-    let used = subject
-        .last_used_at()
-        .map_or_else(|| "never".to_owned(), ago);
-    format!(
-        "{size}, last used {used}, first seen {}",
-        ago(subject.created_at)
-    )
+    let used = subject.last_used_at();
+    let used = used.map_or_else(|| "never".to_owned(), ago);
+    let seen = ago(subject.created_at);
+    format!("{size}, last used {used}, first seen {seen}")
 }
 
 /// Formats an ended pass.

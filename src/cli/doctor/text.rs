@@ -123,20 +123,16 @@ fn owners(owners: &[ShownOwner], window: TerminalSize) -> Vec<String> {
     let leaves = |it: &&ShownOwner| has_any(it) || it.came_24h > 0;
     let count = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), |it| it.to_string());
     let mut rows = table(&["WHO LEAVES IT", "DEAD", "SANDBOXES", "LAST 1H", "LAST 24H"]);
+    let name_columns = NAME_COLUMNS.min(window.columns.saturating_sub(40).max(8));
     let mut is_empty = true;
     for owner in owners.iter().filter(leaves).take(OWNERS) {
         is_empty = false;
-        let name = format!("{}/{}", owner.namespace, owner.kind);
-        let name = if owner.name.is_empty() {
-            name
-        } else {
-            format!("{name}/{}", owner.name)
-        };
+        let mut name = format!("{}/{}", owner.namespace, owner.kind);
+        if !owner.name.is_empty() {
+            name.push_str(&format!("/{}", owner.name));
+        }
         rows.add_row([
-            clipped(
-                &escape::line(&name),
-                NAME_COLUMNS.min(window.columns.saturating_sub(40).max(8)),
-            ),
+            clipped(&escape::line(&name), name_columns),
             count(owner.dead_containers),
             count(owner.not_ready_sandboxes),
             owner.came_1h.to_string(),

@@ -1,11 +1,11 @@
 //! The status as one screen.
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::cli::command::text::{outcome_ink, titled};
 use crate::cli::screen::{Ink, Screen};
-use crate::model::{Outcome, Pass, escape, short_duration, short_size};
+use crate::model::{NodeFigures, Outcome, Pass, escape, short_duration, short_size};
 
 /// Where the text of each part begins.
 const INDENT: usize = 12;
@@ -111,18 +111,22 @@ fn states(status: &Value, list: &str) -> String {
         return "not read".to_owned();
     };
     let total: u64 = counts.values().filter_map(Value::as_u64).sum();
-    let state = |(state, number): (&String, &Value)| {
-        let state = state.replace("notready", "not ready");
-        format!("{number} {state}")
-    };
-    let present = counts
-        .iter()
-        .filter(|(_, number)| number.as_u64() != Some(0));
-    let counts: Vec<String> = present.map(state).collect();
-    if counts.is_empty() {
-        return "none".to_owned();
+    let words = |state: &str| state.replace("notready", "not ready");
+    match counted(Some(counts), |n, state| format!("{n} {}", words(state))) {
+        Some(counts) => format!("{total}: {counts}"),
+        None => "none".to_owned(),
     }
-    format!("{total}: {}", counts.join(", "))
+}
+
+/// Returns the counts of an object that are not 0, in words; `None` if there are none.
+fn counted(
+    counts: Option<&Map<String, Value>>,
+    words: impl Fn(&Value, &str) -> String,
+) -> Option<String> {
+    let counts = counts.into_iter().flatten();
+    let counts = counts.filter(|(_, n)| n.as_u64() != Some(0));
+    let counts: Vec<String> = counts.map(|(what, n)| words(n, what)).collect();
+    (!counts.is_empty()).then(|| counts.join(", "))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
@@ -149,26 +153,23 @@ fn lists(status: &Value) -> String {
 }
 
 fn image_filesystem(status: &Value) -> String {
-    let figures = at(status, "/figures");
-    let Some(ratio) = at(figures, "/image_fs_used_ratio").as_f64() else {
+    let number = |path: &str| at(status, path).as_f64();
+    let size = |path: &str| {
+        at(status, path)
+            .as_u64()
+            .map(short_size)
+            .unwrap_or_default()
+    };
+    let Some(ratio) = number("/figures/image_fs_used_ratio") else {
         return "not measured".to_owned();
     };
-    let used = at(figures, "/image_fs_used_bytes").as_u64().map(short_size);
-    let free = at(figures, "/image_fs_available_bytes")
-        .as_u64()
-        .map(short_size);
-    let marks = at(status, "/marks");
-    let marks = at(marks, "/image_high_percent")
-        .as_f64()
-        .zip(at(marks, "/image_low_percent").as_f64());
+    let used = size("/figures/image_fs_used_bytes");
+    let free = size("/figures/image_fs_available_bytes");
+    let high = number("/marks/image_high_percent");
+    let marks = high.zip(number("/marks/image_low_percent"));
     let marks = marks.map(|(high, low)| format!("; images go above {high}% down to {low}%"));
-    format!(
-        "{:.1}% used ({}, {} free){}",
-        100.0 * ratio,
-        used.unwrap_or_default(),
-        free.unwrap_or_default(),
-        marks.unwrap_or_default()
-    )
+    let marks = marks.unwrap_or_default();
+    format!("{:.1}% used ({used}, {free} free){marks}", 100.0 * ratio)
 }
 
 fn pods(status: &Value) -> String {
@@ -201,42 +202,31 @@ fn brakes(status: &Value) -> String {
 }
 
 fn removable(status: &Value) -> String {
-    let removable = at(status, "/removable").as_object();
-    if at(status, "/removable").is_null() {
+    let removable = at(status, "/removable");
+    if removable.is_null() {
         return "unknown: no plan is possible on the last look".to_owned();
     }
-    let counts = removable.into_iter().flatten();
-    let counts = counts.filter(|(_, n)| n.as_u64() != Some(0));
-    let counts: Vec<String> = counts.map(|(target, n)| counted(n, target)).collect();
-    if counts.is_empty() {
-        return "nothing, in a pass now".to_owned();
+    match counted(removable.as_object(), objects) {
+        Some(counts) => format!("{counts}, in a pass now (crisweep plan)"),
+        None => "nothing, in a pass now".to_owned(),
     }
-    format!("{}, in a pass now (crisweep plan)", counts.join(", "))
 }
 
 /// Writes a number with its target, in the singular for one.
-fn counted(number: &Value, target: &str) -> String {
-    let one = match target {
-        "sandboxes" => "sandbox",
-        _ => target.strip_suffix('s').unwrap_or(target),
-    };
-    let noun = if number.as_u64() == Some(1) {
-        one
-    } else {
-        target
+fn objects(number: &Value, target: &str) -> String {
+    let noun = match (number.as_u64(), target) {
+        (Some(1), "sandboxes") => "sandbox",
+        (Some(1), _) => target.trim_end_matches('s'),
+        _ => target,
     };
     format!("{number} {noun}")
 }
 
 fn quarantine(status: &Value) -> String {
     let classes = at(status, "/quarantined_sandboxes").as_object();
-    let counts = classes.into_iter().flatten();
-    let counts = counts.filter(|(_, n)| n.as_u64() != Some(0));
-    let counts: Vec<String> = counts.map(|(class, n)| format!("{n} {class}")).collect();
-    if counts.is_empty() {
-        return String::new();
-    }
-    format!("sandboxes whose removal failed: {}", counts.join(", "))
+    let counts = counted(classes, |n, class| format!("{n} {class}"));
+    let counts = counts.map(|it| format!("sandboxes whose removal failed: {it}"));
+    counts.unwrap_or_default()
 }
 
 fn running(status: &Value) -> String {
@@ -281,23 +271,16 @@ fn last_pass(status: &Value) -> String {
     if failed > 0 {
         words.push_str(&format!(", {failed} failed"));
     }
-    if let (Some(before), Some(after)) = (&pass.before, &pass.after) {
-        let changes = [
-            (
-                "exited containers",
-                before.exited_containers,
-                after.exited_containers,
-            ),
-            (
-                "dead sandboxes",
-                before.not_ready_sandboxes,
-                after.not_ready_sandboxes,
-            ),
-        ];
-        for (what, before, after) in changes {
-            if let (Some(before), Some(after)) = (before, after) {
-                words.push_str(&format!("; {what} {before} → {after}"));
-            }
+    let figure = |of: fn(&NodeFigures) -> Option<u64>| {
+        Some((of(pass.before.as_ref()?)?, of(pass.after.as_ref()?)?))
+    };
+    let changes = [
+        ("exited containers", figure(|it| it.exited_containers)),
+        ("dead sandboxes", figure(|it| it.not_ready_sandboxes)),
+    ];
+    for (what, change) in changes {
+        if let Some((before, after)) = change {
+            words.push_str(&format!("; {what} {before} → {after}"));
         }
     }
     words.push_str(&format!(" (crisweep passes {})", pass.id));
