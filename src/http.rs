@@ -5,7 +5,6 @@
 mod alerts;
 mod api;
 mod ask;
-mod audit;
 mod browser;
 mod collect;
 mod connections;
@@ -168,8 +167,8 @@ pub fn routes() -> Vec<Route> {
         // Paths and tags contain slashes, and people type them without escaping.
         get("/api/v1/explain/{*id}", routing::get(explain::get)),
         get("/api/v1/doctor", routing::get(doctor::get)),
-        get("/api/v1/passes", routing::get(audit::passes)),
-        get("/api/v1/removals", routing::get(audit::removals)),
+        get("/api/v1/passes", routing::get(api::passes)),
+        get("/api/v1/removals", routing::get(api::removals)),
         get("/api/v1/evidence", routing::get(evidence::list)),
         get("/api/v1/evidence/{id}", routing::get(evidence::one)),
         get("/api/v1/evidence/{id}/log", routing::get(evidence::log)),

@@ -1,18 +1,19 @@
-//! The reading side (plan, passes), and the cancel of a pass.
+//! The reading side (plan, passes, removals), and the cancel of a pass.
 
 use axum::Extension;
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use serde_json::json as object;
 
 use super::ask::{self, PLAN_PARAMETERS};
 use super::browser::{client, see_other};
 use super::guard::Requester;
-use super::{HttpError, Service, json};
+use super::{HttpError, Service, clock, json};
 use crate::access::ClientKind;
 use crate::model::Pass;
-use crate::state;
+use crate::state::{self, PassFilter, RemovalFilter};
 
 /// `GET /api/v1/plan?target=`: what a pass would do now, with a reason for every object.
 pub(super) async fn plan(
@@ -63,6 +64,33 @@ impl<S: Send + Sync> FromRequestParts<S> for NoParameters {
             }
         }
     }
+}
+
+/// `GET /api/v1/passes`: the last passes, newest first, waiting and running ones included; with parameters, those of the
+/// database, page by page.
+pub(super) async fn passes(
+    State(service): State<Service>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Result<Response, HttpError> {
+    if query.is_empty() {
+        let passes = service.worker.passes();
+        return Ok(json(StatusCode::OK, &object!({ "passes": passes })));
+    }
+    let filter = PassFilter::read(query, clock()).map_err(HttpError::bad)?;
+    let page = service.worker.runner().journal.ask(filter).await?;
+    let answer = object!({ "passes": page.rows, "next": page.next });
+    Ok(json(StatusCode::OK, &answer))
+}
+
+/// `GET /api/v1/removals`: removals, newest first, page by page.
+pub(super) async fn removals(
+    State(service): State<Service>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Result<Response, HttpError> {
+    let filter = RemovalFilter::read(query, clock()).map_err(HttpError::bad)?;
+    let page = service.worker.runner().journal.ask(filter).await?;
+    let answer = object!({ "removals": page.rows, "next": page.next });
+    Ok(json(StatusCode::OK, &answer))
 }
 
 /// `GET /api/v1/passes/{id}`.

@@ -118,8 +118,10 @@ impl Class {
 pub struct RequestLimits {
     classes: Arc<[RequestPlaces; 8]>,
     bodies: Arc<Semaphore>,
-    plans: Arc<Semaphore>,
-    pages: Arc<Semaphore>,
+    /// Plans and explanations that are built.
+    pub(super) plans: Arc<Semaphore>,
+    /// Metrics pages that are rendered.
+    pub(super) pages: Arc<Semaphore>,
 }
 
 impl Default for RequestLimits {
@@ -153,24 +155,12 @@ impl RequestLimits {
         of_class.find_map(|(each, places)| (*each == class).then_some(places))
     }
 
-    /// Returns the bound on plans and explanations that are built at a time.
-    pub(super) fn plans(&self) -> &Arc<Semaphore> {
-        &self.plans
-    }
-
-    /// Returns the bound on metrics pages that are rendered at a time.
-    pub(super) fn pages(&self) -> &Arc<Semaphore> {
-        &self.pages
-    }
-
     /// Reserves memory for a body of at most `bytes` bytes.
     pub(super) fn take_body(&self, bytes: u64) -> Result<OwnedSemaphorePermit, HttpError> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.bodies).try_acquire_many_owned(bytes).ok();
-        room.ok_or_else(|| {
-            let error = "too many long bodies are being read; try again later";
-            HttpError::unavailable(error)
-        })
+        let error = "too many long bodies are being read; try again later";
+        room.ok_or_else(|| HttpError::unavailable(error))
     }
 }
 

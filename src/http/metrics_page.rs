@@ -34,7 +34,7 @@ pub(super) async fn get(
         .ok()
         .and_then(Result::ok);
     let whole = async {
-        let permit = Arc::clone(service.fixed.limits.pages()).acquire_owned();
+        let permit = Arc::clone(&service.fixed.limits.pages).acquire_owned();
         let permit = permit.await.ok()?;
         Some(render(&service, look, format, Some(permit)).await)
     };

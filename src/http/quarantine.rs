@@ -38,22 +38,18 @@ impl Service {
     /// Returns the quarantined sandboxes that are tried next.
     pub(super) fn quarantined_first(&self, look: Option<&Look>) -> Vec<QuarantinedSandbox> {
         let listed = listed(look);
-        let mut sandbox: Vec<QuarantinedSandbox> = {
-            let quarantine = self.quarantine.lock();
-            let all = quarantine.all().into_iter();
-            let there = all.filter(|(id, _)| listed.as_ref().is_none_or(|l| l.contains(id)));
-            let first = there.take(SHOWN_MAX).map(|(id, known)| QuarantinedSandbox {
+        let quarantine = self.quarantine.lock();
+        let all = quarantine.all().into_iter();
+        let there = all.filter(|(id, _)| listed.as_ref().is_none_or(|it| it.contains(id)));
+        let first = there.take(SHOWN_MAX).map(|(id, known)| {
+            let row = rows(look).iter().find(|row| row.id == *id);
+            QuarantinedSandbox {
                 id: id.to_string(),
-                pod: None,
+                pod: row.and_then(|row| row.pod.clone()),
                 known: known.clone(),
-            });
-            first.collect()
-        };
-        for sandbox in &mut sandbox {
-            let row = rows(look).iter().find(|row| row.id.as_str() == sandbox.id);
-            sandbox.pod = row.and_then(|row| row.pod.clone());
-        }
-        sandbox
+            }
+        });
+        first.collect()
     }
 }
 

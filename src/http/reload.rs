@@ -26,12 +26,6 @@ impl Service {
     async fn reload_in_turn(&self) -> Result<Vec<&'static str>, String> {
         let _one_at_a_time = self.fixed.reloading.lock().await;
         self.fixed.manager.reloading().await;
-        let result = self.reload_now().await;
-        self.fixed.manager.ready().await;
-        result
-    }
-
-    async fn reload_now(&self) -> Result<Vec<&'static str>, String> {
         let result = self.read_again().await;
         self.last_reload.lock().refused = result.as_ref().err().cloned();
         match &result {
@@ -50,6 +44,7 @@ impl Service {
                 );
             }
         }
+        self.fixed.manager.ready().await;
         result
     }
 
@@ -130,12 +125,7 @@ impl LastReload {
 /// Returns the causes of passes that start without a person.
 fn unattended(config: &Config) -> impl Iterator<Item = Cause> {
     let polls = !config.alertmanager.poll.is_empty();
-    let causes = [
-        (Cause::Alert, true),
-        (Cause::Poll, polls),
-        (Cause::Threshold, config.thresholds.enabled),
-    ];
-    causes
-        .into_iter()
-        .filter_map(|(cause, on)| on.then_some(cause))
+    let poll = polls.then_some(Cause::Poll);
+    let threshold = config.thresholds.enabled.then_some(Cause::Threshold);
+    [Some(Cause::Alert), poll, threshold].into_iter().flatten()
 }

@@ -150,34 +150,24 @@ impl Service {
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, HttpError> {
         let service = self.clone();
-        bounded(self.fixed.limits.plans(), move || {
-            let result = work(&service);
-            memory::give_back();
-            result
-        })
-        .await
-        .map_err(HttpError::internal)
+        let (to, result) = oneshot::channel();
+        let work = move || drop(to.send(work(&service)));
+        let done = bounded(&self.fixed.limits.plans, Box::new(work)).await;
+        done.map_err(HttpError::internal)?;
+        let result = result.await;
+        result.map_err(|error| HttpError::internal(error.to_string()))
     }
 }
 
 /// Runs work beside the requests within a limit. The permit moves with the work, which goes on after the
-/// client hangs up.
-async fn bounded<T: Send + 'static>(
-    bound: &Arc<Semaphore>,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
-    let (to, result) = oneshot::channel();
-    carry(bound, Box::new(move || drop(to.send(work())))).await?;
-    result.await.map_err(|error| error.to_string())
-}
-
-/// Compiled once, not for each kind of work.
-async fn carry(bound: &Arc<Semaphore>, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
+/// client hangs up. Compiled once, not for each kind of work.
+async fn bounded(bound: &Arc<Semaphore>, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
     let permit = Arc::clone(bound).acquire_owned().await;
     let permit = permit.map_err(|error| error.to_string())?;
     let work = move || {
         let _until_done = permit;
         work();
+        memory::give_back();
     };
     let done = spawn_blocking(work).await;
     done.map_err(|error| error.to_string())
@@ -196,9 +186,9 @@ mod tests {
             let bound = Arc::clone(&bound);
             let work = move || {
                 let _ = begun.send(());
-                may_end.recv()
+                let _ = may_end.recv();
             };
-            async move { bounded(&bound, work).await }
+            async move { bounded(&bound, Box::new(work)).await }
         });
         has_begun.await.unwrap();
         asking.abort();
