@@ -64,7 +64,10 @@ impl ServiceQuery {
         match answer.map_err(|failure| failure.kind)? {
             (StatusCode::OK, body) => {
                 let status = serde_json::from_slice(&body).ok();
-                status.as_ref().and_then(facts).ok_or(ServiceFailureKind::Foreign)
+                status
+                    .as_ref()
+                    .and_then(facts)
+                    .ok_or(ServiceFailureKind::Foreign)
             }
             (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
                 Err(ServiceFailureKind::Refuses)

@@ -97,7 +97,7 @@ fn a_look_that_is_not_over_is_slow_however_old_the_last_one_is() {
             "look": age.map(|age| serde_json::json!({ "age_seconds": age })),
             "figures": { "exited_containers": 2000 },
         });
-        judged(status, &Thresholds::default(), "service").unwrap()
+        judged(&status, &Thresholds::default(), "service").unwrap()
     };
     let slow = "UNKNOWN: runtime slow or hung [service]";
     let silent = "UNKNOWN: runtime gives no answer [service]";
