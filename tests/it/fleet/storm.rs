@@ -229,12 +229,12 @@ async fn a_polled_storm_outlives_the_restart_of_its_alertmanager() {
     let url = format!("http://{}", server.address);
     let poll = json!({ "alertmanager": { "poll": [url], "interval": "500ms" } });
     let rig = Rig::start(nodes::litter(2), poll).await;
-    let held = || async {
+    let is_heeded = || async {
         let status = rig.get("/api/v1/status").await.json();
         status["brakes"]["holding"] == json!(["fleet-storm"])
     };
     until("the storm is heeded", || async {
-        held().await.then_some(())
+        is_heeded().await.then_some(())
     })
     .await;
     server.reply_to(hold, Reply::json("[]"));
@@ -252,6 +252,6 @@ async fn a_polled_storm_outlives_the_restart_of_its_alertmanager() {
         (asked() > before + 3).then_some(())
     })
     .await;
-    assert!(held().await);
+    assert!(is_heeded().await);
     rig.nothing_was_touched();
 }
