@@ -11,14 +11,15 @@ mod logs;
 mod node;
 mod pods;
 mod quiet;
+mod superseded;
 
 use std::collections::BTreeSet;
 
-use super::{AgeFrom, Expected, Limit, Policy, Removal};
+use super::{AgeFrom, Limit, Policy, Removal};
 use crate::model::{
     ContainerState, Coverage, PodRef, PodSandboxState, RemoveReason, Snapshot, Target,
 };
-use node::{CheckedNode, ContainerRow, PlannedRow, RowFacts, SandboxRow};
+use node::{CheckedNode, Claim, ContainerRow, PlannedRow, RowFacts, SandboxRow};
 
 /// A rule that a plan broke.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +36,7 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
     let node = CheckedNode::of(snapshot, policy, removals);
     let images = images::ImageIndex::of(&node, removals);
     let logs = logs::LogIndex::of(&node, removals);
-    let answers = by_record(&node, removals);
+    let answers = by_record(&node, removals.len());
     let mut others = BTreeSet::new();
     let mut violations = Vec::new();
     for (place, (removal, answer)) in removals.iter().zip(answers).enumerate() {
@@ -58,19 +59,16 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
     violations
 }
 
-/// Asks the rules about the first removal of each record. Each removal gets an answer, with the rule that it breaks, if
-/// any; `None` for a second removal of a record, and for one without a record. Visits the records in the order in which
-/// memory holds them: the order of the removals takes a third more time.
-fn by_record(
-    node: &CheckedNode<'_>,
-    removals: &[Removal],
-) -> Vec<Option<Result<(), &'static str>>> {
-    let mut answers = vec![None; removals.len()];
-    for (place, record) in node.planned() {
-        if let (Some(removal), Some(answer)) = (removals.get(place), answers.get_mut(place)) {
+/// Asks the rules about the first removal of each record. Each of `count` removals gets an answer, with the rule that it
+/// breaks, if any; `None` for a second removal of a record, and for one without a record. Visits the records in the order
+/// in which memory holds them: the order of the removals takes a third more time.
+fn by_record(node: &CheckedNode<'_>, count: usize) -> Vec<Option<Result<(), &'static str>>> {
+    let mut answers = vec![None; count];
+    for (claim, record) in node.planned() {
+        if let Some(answer) = answers.get_mut(claim.place) {
             let broken = match record {
-                PlannedRow::Container(row) => container_rule(node, removal, row),
-                PlannedRow::Sandbox(row) => sandbox_rule(node, removal, row),
+                PlannedRow::Container(row) => container_rule(node, claim, row),
+                PlannedRow::Sandbox(row) => sandbox_rule(node, claim, row),
             };
             *answer = Some(broken.map_or(Ok(()), Err));
         }
@@ -80,7 +78,7 @@ fn by_record(
 
 fn container_rule(
     node: &CheckedNode<'_>,
-    removal: &Removal,
+    claim: Claim,
     found: &ContainerRow<'_>,
 ) -> Option<&'static str> {
     let (policy, rules) = (node.policy, &node.policy.containers);
@@ -88,10 +86,10 @@ fn container_rule(
     if found.facts.id_is_shared {
         return Some("has the id of another record");
     }
-    if removal.expected != Expected::Container(container.state) {
+    if claim.state != Some(container.state) {
         return Some("is in another state than planned");
     }
-    if removal.subject.created_at != container.created_at {
+    if claim.created_at != container.created_at {
         return Some("is not the object that was planned");
     }
     let died = match container.state {
@@ -124,12 +122,12 @@ fn container_rule(
     {
         return Some("bears a protected label, or may: its sandbox is not listed");
     }
-    pod_rule(node, removal.reason, &found.facts)
+    pod_rule(node, claim.reason, &found.facts)
 }
 
 fn sandbox_rule(
     node: &CheckedNode<'_>,
-    removal: &Removal,
+    claim: Claim,
     found: &SandboxRow<'_>,
 ) -> Option<&'static str> {
     let policy = node.policy;
@@ -140,7 +138,7 @@ fn sandbox_rule(
     if sandbox.state != PodSandboxState::NotReady {
         return Some("is ready");
     }
-    if removal.subject.created_at != sandbox.created_at {
+    if claim.created_at != sandbox.created_at {
         return Some("is not the object that was planned");
     }
     let tried_again = node.snapshot.quarantine.get(&sandbox.id);
@@ -165,7 +163,7 @@ fn sandbox_rule(
     if is_protected(policy, pod) || policy.protect.has_label(&sandbox.labels) {
         return Some("is protected");
     }
-    pod_rule(node, removal.reason, &found.facts)
+    pod_rule(node, claim.reason, &found.facts)
 }
 
 /// Checks what the removal's reason claims about the pod.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::id_index::IdIndex;
-use crate::gc::{Policy, Removal};
+use super::superseded::{RankedRecord, superseded_records};
+use crate::gc::{Expected, Policy, Removal};
 use crate::model::{
     ConfigSource, Container, ContainerState, Numbering, PodHistory, PodSandbox, PodSandboxState,
-    PodUid, Pods, Snapshot, SourcePod, Target, head,
+    PodUid, Pods, RemoveReason, Snapshot, SourcePod, Target,
 };
 
 /// The node of a plan.
@@ -62,8 +63,8 @@ pub(super) struct SandboxRow<'a> {
 /// Facts that the rules need of containers and of sandboxes.
 pub(super) struct RowFacts {
     pub(super) pod: Option<usize>,
-    /// The place of the removal that plans it, the first if there are several.
-    pub(super) removal: Option<usize>,
+    /// The removal that plans it, the first if there are several.
+    pub(super) claim: Option<Claim>,
     /// Another record has the same id, and may contradict it.
     pub(super) id_is_shared: bool,
     /// A sandbox of its pod has a higher attempt, and one was created later (maybe another).
@@ -74,14 +75,44 @@ impl RowFacts {
     fn new(pod: Option<usize>, id_is_shared: bool) -> Self {
         Self {
             pod,
-            removal: None,
+            claim: None,
             id_is_shared,
             superseded: false,
         }
     }
 
     pub(super) fn stays(&self) -> bool {
-        self.removal.is_none()
+        self.claim.is_none()
+    }
+}
+
+/// What a removal says of its record. Kept beside the record: the rules visit records in the order in which memory holds
+/// them.
+#[derive(Clone, Copy)]
+pub(super) struct Claim {
+    /// The removal's place in the plan.
+    pub(super) place: usize,
+    pub(super) created_at: Timestamp,
+    /// A container's.
+    pub(super) state: Option<ContainerState>,
+    pub(super) reason: RemoveReason,
+}
+
+impl Claim {
+    fn of(place: usize, removal: &Removal) -> Self {
+        Self {
+            place,
+            created_at: removal.subject.created_at,
+            state: match removal.expected {
+                Expected::Container(state) => Some(state),
+                Expected::Sandbox
+                | Expected::Image { .. }
+                | Expected::PodLogDir { .. }
+                | Expected::LogLink(_)
+                | Expected::ContainerLog(_) => None,
+            },
+            reason: removal.reason,
+        }
     }
 }
 
@@ -300,7 +331,7 @@ impl<'a> CheckedNode<'a> {
                 Target::Sandboxes => self.sandboxes.get_mut(row).map(|it| &mut it.facts),
                 Target::Logs | Target::Images => None,
             };
-            facts.map(|facts| facts.removal.get_or_insert(place));
+            facts.map(|facts| facts.claim.get_or_insert(Claim::of(place, removal)));
         }
         for container in self.containers.iter().filter(|it| it.facts.stays()) {
             if container.row.sandbox_id.is_stand_in() {
@@ -315,28 +346,41 @@ impl<'a> CheckedNode<'a> {
         }
     }
 
-    /// Groups records by their texts, not by numbers: a wrong number must not mislead planner and check alike. The
-    /// first letters as a number come first in each key, so that most texts need not be read to sort them.
+    /// Groups records by their texts. The pods' numbers only say which texts to compare: a wrong number can part records
+    /// of one pod, and fewer of them are superseded then; it cannot mislead planner and check alike.
     fn rank(&mut self) {
         let Snapshot {
             containers,
             sandboxes,
             ..
         } = self.snapshot;
+        let count = containers.len();
+        let of_pods = self.uids.places();
+        let of_pods = of_pods.map(|places| places.filter(|place| *place < count));
         let record = |row: &'a Container| {
-            let key = (row.pod.as_ref()?.uid.as_str(), row.name.as_str());
-            Some((key, (row.created_at, row.attempt, row.id.as_str())))
+            Some(RankedRecord {
+                pod: row.pod.as_deref()?,
+                name: &row.name,
+                created_at: row.created_at,
+                attempt: row.attempt,
+            })
         };
-        for place in superseded_records(containers, |(uid, _)| uid, record) {
+        for place in superseded_records(containers, of_pods, record) {
             if let Some(container) = self.containers.get_mut(place) {
                 container.facts.superseded = true;
             }
         }
+        let of_pods = self.uids.places();
+        let of_pods = of_pods.map(|places| places.filter_map(|place| place.checked_sub(count)));
         let record = |row: &'a PodSandbox| {
-            let uid = row.pod.as_ref()?.uid.as_str();
-            Some((uid, (row.created_at, row.attempt, row.id.as_str())))
+            Some(RankedRecord {
+                pod: row.pod.as_deref()?,
+                name: "",
+                created_at: row.created_at,
+                attempt: row.attempt,
+            })
         };
-        for place in superseded_records(sandboxes, |uid| uid, record) {
+        for place in superseded_records(sandboxes, of_pods, record) {
             if let Some(sandbox) = self.sandboxes.get_mut(place) {
                 sandbox.facts.superseded = true;
             }
@@ -347,12 +391,12 @@ impl<'a> CheckedNode<'a> {
         self.containers.get(self.container_ids.find(id)?)
     }
 
-    /// Returns the records that are planned, each with the place of its first removal.
-    pub(super) fn planned(&self) -> impl Iterator<Item = (usize, PlannedRow<'_, 'a>)> {
+    /// Returns the records that are planned, each with its first removal.
+    pub(super) fn planned(&self) -> impl Iterator<Item = (Claim, PlannedRow<'_, 'a>)> {
         let containers = self.containers.iter().map(PlannedRow::Container);
         let sandboxes = self.sandboxes.iter().map(PlannedRow::Sandbox);
         let all = containers.chain(sandboxes);
-        all.filter_map(|record| Some((record.facts().removal?, record)))
+        all.filter_map(|record| Some((record.facts().claim?, record)))
     }
 
     /// Says whether the record of the removal at this place is on the node.
@@ -393,41 +437,6 @@ impl<'a> CheckedNode<'a> {
         let age = self.snapshot.taken_at.as_nanosecond() - then.as_nanosecond();
         u128::try_from(age).is_ok_and(|age| age >= minimum.as_nanos())
     }
-}
-
-/// Finds the records that are superseded in their group, the records of one key: by one of a higher attempt, and by
-/// one created later.
-fn superseded_records<'a, T, K: Copy + Ord>(
-    rows: &'a [T],
-    uid: impl Fn(K) -> &'a str,
-    record: impl Fn(&'a T) -> Option<(K, (Timestamp, u32, &'a str))>,
-) -> Vec<usize> {
-    let heads = rows.iter().enumerate();
-    let heads = heads.filter_map(|(place, row)| Some((head(uid(record(row)?.0)), place)));
-    let mut places: Vec<(u64, usize)> = heads.collect();
-    places.sort_unstable();
-    let (mut records, mut superseded) = (Vec::new(), Vec::new());
-    // A record whose key has other first letters than all others supersedes none: its key need not be read.
-    let alike = places.chunk_by(|one, other| one.0 == other.0);
-    for alike in alike.filter(|alike| alike.len() > 1) {
-        records.clear();
-        // Read together, rows wait for memory together.
-        records.extend(alike.iter().filter_map(|(_, place)| {
-            let (key, rank) = record(rows.get(*place)?)?;
-            Some((key, rank, *place))
-        }));
-        records.sort_by_key(|(key, ..)| *key);
-        for group in records.chunk_by(|(one, ..), (other, ..)| one == other) {
-            let by_creation = group.iter().max_by_key(|(_, rank, _)| *rank);
-            let by_attempt = group
-                .iter()
-                .max_by_key(|(_, (created_at, attempt, id), _)| (*attempt, *created_at, *id));
-            let newest = [by_creation, by_attempt].map(|it| it.map(|(.., place)| *place));
-            let places = group.iter().map(|(.., place)| *place);
-            superseded.extend(places.filter(|place| !newest.contains(&Some(*place))));
-        }
-    }
-    superseded
 }
 
 /// Returns the sources for which the list can show that a pod is absent: those of which it names another pod,

@@ -20,17 +20,15 @@ pub(super) fn violations(node: &CheckedNode<'_>, removals: &[Removal]) -> Vec<Vi
     let newest = node
         .planned()
         .filter(|(_, record)| !record.facts().superseded);
-    let early = newest.filter(|(place, newest)| {
-        let for_its_pod = removals.get(*place).is_some_and(|removal| {
-            matches!(
-                removal.reason,
-                RemoveReason::PodDeleted | RemoveReason::OverCap
-            )
-        });
+    let early = newest.filter(|(claim, newest)| {
+        let for_its_pod = matches!(
+            claim.reason,
+            RemoveReason::PodDeleted | RemoveReason::OverCap
+        );
         let over = newest.facts().pod.and_then(|pod| over.get(pod));
         for_its_pod && over == Some(&false)
     });
-    let mut early: Vec<usize> = early.map(|(place, _)| place).collect();
+    let mut early: Vec<usize> = early.map(|(claim, _)| claim.place).collect();
     early.sort_unstable();
     early
         .into_iter()
