@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::id_index::IdIndex;
-use super::superseded::{RankedRecord, superseded_records};
+use super::superseded;
 use crate::gc::{Expected, Policy, Removal};
 use crate::model::{
     ConfigSource, Container, ContainerState, Numbering, PodHistory, PodSandbox, PodSandboxState,
@@ -72,12 +72,12 @@ pub(super) struct RowFacts {
 }
 
 impl RowFacts {
-    fn new(pod: Option<usize>, id_is_shared: bool) -> Self {
+    fn new(pod: Option<usize>, id_is_shared: bool, superseded: bool) -> Self {
         Self {
             pod,
             claim: None,
             id_is_shared,
-            superseded: false,
+            superseded,
         }
     }
 
@@ -222,6 +222,13 @@ impl<'a> CheckedNode<'a> {
     pub(super) fn of(snapshot: &'a Snapshot, policy: &'a Policy, removals: &'a [Removal]) -> Self {
         let containers = snapshot.containers.iter();
         let sandboxes = snapshot.sandboxes.iter();
+        let of_containers = containers.clone().map(|it| it.pod.as_deref());
+        let of_sandboxes = sandboxes.clone().map(|it| it.pod.as_deref());
+        let uids = of_containers.chain(of_sandboxes);
+        let uids = Numbering::of_shared(uids, |pod| pod.uid.as_str());
+        // First, because it needs room for a while.
+        let superseded_containers = superseded::containers(snapshot, &uids);
+        let superseded_sandboxes = superseded::sandboxes(snapshot, &uids);
         let planned = |target| {
             let ids = removals.iter();
             ids.map(move |it| (it.subject.target == target).then_some(it.subject.id.as_str()))
@@ -235,16 +242,13 @@ impl<'a> CheckedNode<'a> {
             sandboxes.clone().map(|it| it.id.as_str()),
             named.chain(planned(Target::Sandboxes)),
         );
-        let of_containers = containers.clone().map(|it| it.pod.as_deref());
-        let of_sandboxes = sandboxes.clone().map(|it| it.pod.as_deref());
-        let uids = of_containers.chain(of_sandboxes);
         let mut node = Self {
             snapshot,
             policy,
             containers: Vec::with_capacity(snapshot.containers.len()),
             sandboxes: Vec::with_capacity(snapshot.sandboxes.len()),
             planned: Vec::with_capacity(removals.len()),
-            uids: Numbering::of_shared(uids, |pod| pod.uid.as_str()),
+            uids,
             pods: Vec::new(),
             astray: BTreeSet::new(),
             prove_absence: sources_that_prove_absence(snapshot),
@@ -254,18 +258,19 @@ impl<'a> CheckedNode<'a> {
             ends: Vec::new(),
         };
         node.gather_pods();
-        for (place, row) in containers.enumerate() {
+        for (place, (row, superseded)) in containers.zip(superseded_containers).enumerate() {
+            let (pod, shared) = (node.uids.at(place), node.container_ids.is_shared(place));
             node.containers.push(ContainerRow {
                 row,
-                facts: RowFacts::new(node.uids.at(place), node.container_ids.is_shared(place)),
+                facts: RowFacts::new(pod, shared, superseded),
                 sandbox: sandbox_ids.asked(place),
             });
         }
-        for (place, row) in sandboxes.enumerate() {
+        for (place, (row, superseded)) in sandboxes.zip(superseded_sandboxes).enumerate() {
             let pod = node.uids.at(snapshot.containers.len() + place);
             node.sandboxes.push(SandboxRow {
                 row,
-                facts: RowFacts::new(pod, sandbox_ids.is_shared(place)),
+                facts: RowFacts::new(pod, sandbox_ids.is_shared(place), superseded),
                 staying: 0,
             });
         }
@@ -277,7 +282,6 @@ impl<'a> CheckedNode<'a> {
             });
         }
         node.count(removals);
-        node.rank();
         node.whole = node.list_is_whole();
         let ends = node.pods.iter().map(|pod| PodEnd {
             deleted: node.is_deleted(pod),
@@ -342,47 +346,6 @@ impl<'a> CheckedNode<'a> {
                 .and_then(|place| self.sandboxes.get_mut(place));
             if let Some(sandbox) = sandbox {
                 sandbox.staying += 1;
-            }
-        }
-    }
-
-    /// Groups records by their texts. The pods' numbers only say which texts to compare: a wrong number can part records
-    /// of one pod, and fewer of them are superseded then; it cannot mislead planner and check alike.
-    fn rank(&mut self) {
-        let Snapshot {
-            containers,
-            sandboxes,
-            ..
-        } = self.snapshot;
-        let count = containers.len();
-        let of_pods = self.uids.places();
-        let of_pods = of_pods.map(|places| places.filter(|place| *place < count));
-        let record = |row: &'a Container| {
-            Some(RankedRecord {
-                pod: row.pod.as_deref()?,
-                name: &row.name,
-                created_at: row.created_at,
-                attempt: row.attempt,
-            })
-        };
-        for place in superseded_records(containers, of_pods, record) {
-            if let Some(container) = self.containers.get_mut(place) {
-                container.facts.superseded = true;
-            }
-        }
-        let of_pods = self.uids.places();
-        let of_pods = of_pods.map(|places| places.filter_map(|place| place.checked_sub(count)));
-        let record = |row: &'a PodSandbox| {
-            Some(RankedRecord {
-                pod: row.pod.as_deref()?,
-                name: "",
-                created_at: row.created_at,
-                attempt: row.attempt,
-            })
-        };
-        for place in superseded_records(sandboxes, of_pods, record) {
-            if let Some(sandbox) = self.sandboxes.get_mut(place) {
-                sandbox.facts.superseded = true;
             }
         }
     }

@@ -1,18 +1,51 @@
 //! Finds the records that newer ones supersede. Shares no rule with the planner.
+//!
+//! Groups records by their texts. The pods' numbers only say which texts to compare: a wrong number can part records of
+//! one pod, and fewer of them are superseded then; it cannot mislead planner and check alike.
 
 use std::cmp::Ordering;
 
 use jiff::Timestamp;
 
-use crate::model::{HasId, PodRef};
+use crate::model::{Container, HasId, Numbering, PodRef, PodSandbox, Snapshot};
+
+/// Says of each container whether a newer one of its name and pod has a higher attempt, and one was created later.
+pub(super) fn containers(snapshot: &Snapshot, uids: &Numbering<'_>) -> Vec<bool> {
+    let count = snapshot.containers.len();
+    let of_pods = uids.places();
+    let of_pods = of_pods.map(|places| places.filter(|place| *place < count));
+    superseded(&snapshot.containers, of_pods, |row: &Container| {
+        Some(RankedRecord {
+            pod: row.pod.as_deref()?,
+            name: &row.name,
+            created_at: row.created_at,
+            attempt: row.attempt,
+        })
+    })
+}
+
+/// The same for sandboxes: those of a pod.
+pub(super) fn sandboxes(snapshot: &Snapshot, uids: &Numbering<'_>) -> Vec<bool> {
+    let count = snapshot.containers.len();
+    let of_pods = uids.places();
+    let of_pods = of_pods.map(|places| places.filter_map(|place| place.checked_sub(count)));
+    superseded(&snapshot.sandboxes, of_pods, |row: &PodSandbox| {
+        Some(RankedRecord {
+            pod: row.pod.as_deref()?,
+            name: "",
+            created_at: row.created_at,
+            attempt: row.attempt,
+        })
+    })
+}
 
 /// What of a record says which group it is in, and how new it is there.
 #[derive(Clone, Copy)]
-pub(super) struct RankedRecord<'a> {
-    pub(super) pod: &'a PodRef,
-    pub(super) name: &'a str,
-    pub(super) created_at: Timestamp,
-    pub(super) attempt: u32,
+struct RankedRecord<'a> {
+    pod: &'a PodRef,
+    name: &'a str,
+    created_at: Timestamp,
+    attempt: u32,
 }
 
 impl RankedRecord<'_> {
@@ -43,17 +76,17 @@ impl RankedRecord<'_> {
     }
 }
 
-/// Finds the records that are superseded in their group: by one of a higher attempt, and by one created later. `of_pods`
-/// are the places of each pod's records.
-pub(super) fn superseded_records<'a, T: HasId>(
+/// Says of each record whether it is superseded in its group: by one of a higher attempt, and by one created later.
+/// `of_pods` are the places of each pod's records.
+fn superseded<'a, T: HasId>(
     rows: &'a [T],
     of_pods: impl Iterator<Item = impl Iterator<Item = usize>>,
     record: impl Fn(&'a T) -> Option<RankedRecord<'a>>,
-) -> Vec<usize> {
+) -> Vec<bool> {
     // Side by side they fit into the cache; the rows of a large node do not.
     let all: Vec<Option<RankedRecord<'_>>> = rows.iter().map(record).collect();
     let id = |place: usize| rows.get(place).map(T::id);
-    let (mut records, mut superseded) = (Vec::new(), Vec::new());
+    let (mut records, mut superseded) = (Vec::new(), vec![false; rows.len()]);
     for places in of_pods {
         records.clear();
         records.extend(places.filter_map(|place| Some(((*all.get(place)?)?, place))));
@@ -72,8 +105,11 @@ pub(super) fn superseded_records<'a, T: HasId>(
                 rest.then_with(|| id(*at).cmp(&id(*bt)))
             });
             let newest = [by_creation, by_attempt].map(|it| it.map(|(_, place)| *place));
-            let places = group.iter().map(|(_, place)| *place);
-            superseded.extend(places.filter(|place| !newest.contains(&Some(*place))));
+            for (_, place) in group {
+                if let Some(superseded) = superseded.get_mut(*place) {
+                    *superseded = !newest.contains(&Some(*place));
+                }
+            }
         }
     }
     superseded
