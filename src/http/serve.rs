@@ -7,6 +7,7 @@ mod http2;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use axum::Router;
@@ -15,6 +16,7 @@ use hyper::{Request, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -24,6 +26,7 @@ use super::connections::{Connection, Exchange};
 pub use super::unix_socket::UnixSocket;
 use crate::access::tls::{PeerIdentity, Tls};
 use crate::access::{self, Listen, Peer};
+use crate::telemetry::LineLimit;
 
 /// Connections of one listener; more wait in the kernel's backlog. Larger than the sum of idle connections and
 /// request limits, so it is seldom reached.
@@ -43,6 +46,8 @@ const LINGER: Duration = Duration::from_secs(1);
 const DRAIN: Duration = Duration::from_secs(2);
 /// Pause after a failed accept (no descriptors left), so that the loop does not spin.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// Log lines about failed accepts in a minute.
+const ACCEPT_LINES: u32 = 5;
 
 /// Kernel send buffer of a connection. The kernel's default would hold megabytes of an answer that the peer
 /// does not read.
@@ -159,6 +164,10 @@ pub async fn serve(
         passes_over,
     } = stop;
     let mut tasks = JoinSet::new();
+    let (began, lines) = (
+        Instant::now(),
+        LineLimit::new(ACCEPT_LINES, Duration::from_secs(60)),
+    );
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &mut tasks) => accepted,
@@ -178,7 +187,10 @@ pub async fn serve(
                 tokio::task::yield_now().await;
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                if let Some(left_out) = lines.admit(began.elapsed()) {
+                    let left_out = NonZeroU64::new(left_out);
+                    tracing::warn!(%error, left_out, "a connection could not be accepted");
+                }
                 connections.make_room();
                 tokio::time::sleep(ACCEPT_REST).await;
             }

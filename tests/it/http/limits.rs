@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use crisweep::http::BODY_MAX_BYTES;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
 use crate::support::raw::{connect, exchange, read_to_end, split};
+use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
 
 const PATHS: [&str; 2] = ["/gc", "/webhook/alertmanager"];
@@ -126,4 +128,32 @@ async fn a_head_that_is_too_long_is_refused() {
     let (status, _) = exchange(&rig.address, long.as_bytes()).await;
     assert_eq!(status, 431);
     assert_eq!(rig.get("/-/healthy").await.status, 200);
+}
+
+#[tokio::test]
+async fn without_descriptors_the_log_stays_short_and_answers_come_back() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let pid = Pid::from_raw(rig.pid().cast_signed());
+    let set = |current| {
+        let limit = Rlimit {
+            current: Some(current),
+            maximum: Some(4_096),
+        };
+        prlimit(pid, Resource::Nofile, limit).unwrap();
+    };
+    set(1);
+    let waiting = connect(&rig.address, b"").await;
+    let failed = || rig.logged("a connection could not be accepted").len();
+    until_true("the first failure", || failed() > 0).await;
+    // Failures go on ten times a second.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(failed() <= 5, "{}", rig.log_text());
+    set(1_024);
+    drop(waiting);
+    let (status, _) = exchange(
+        &rig.address,
+        b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+    )
+    .await;
+    assert_eq!(status, 200);
 }
