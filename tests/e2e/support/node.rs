@@ -34,6 +34,8 @@ pub(crate) fn here() -> PathBuf {
 /// The order of the fields matters: processes end before their files are removed.
 pub(crate) struct Node {
     containerd: Daemon,
+    /// containerd's own client, of the same release.
+    ctr: PathBuf,
     cgroups: CgroupParent,
     dir: TempDir,
 }
@@ -44,7 +46,7 @@ impl Node {
         Self::start_with(&[], None).await
     }
 
-    /// The same, with the containerd and its shim in this directory.
+    /// The same, with the containerd, shim and client in this directory.
     pub(crate) async fn start_programs(programs: &Path) -> Self {
         Self::start_with(&[], Some(programs)).await
     }
@@ -108,6 +110,7 @@ impl Node {
         let containerd = Daemon::start_as_is("containerd", dir.path(), command);
         let mut node = Self {
             containerd,
+            ctr: programs.map_or_else(|| "ctr".into(), |programs| programs.join("ctr")),
             cgroups: CgroupParent::new(),
             dir,
         };
@@ -251,7 +254,7 @@ impl Node {
 
     /// Runs containerd's own client.
     pub(crate) fn ctr(&self, args: &[&str]) {
-        let output = Command::new("ctr")
+        let output = Command::new(&self.ctr)
             .arg("-a")
             .arg(self.socket())
             .args(["-n", "k8s.io"])
