@@ -192,14 +192,22 @@ impl RuntimeConnection {
             return None;
         }
         let list = self.answer::<(), R>(&self.shared, rpc.unary, (), deadline, Encoding::Gzip);
-        let error = match list.await {
-            Ok(page) => return Some(page),
+        let list = list.await;
+        let mut way = self.compressed.of(rpc.list);
+        let error = match list {
+            Ok(page) => {
+                way.breaks = 0;
+                return Some(page);
+            }
             Err(error) => error,
         };
         tracing::debug!(list = rpc.unary.name(), %error, "a list cannot be read compressed");
         if !error.is_lost() {
             let lists = (!error.is_unimplemented()).then_some(LISTS_WITHOUT);
-            self.compressed.of(rpc.list).leave(connection, lists);
+            way.leave(connection, lists);
+        } else if way.broke() {
+            // It may end the runtime each time: not on the next connection either.
+            way.leave(connection + 1, Some(LISTS_WITHOUT));
         }
         None
     }

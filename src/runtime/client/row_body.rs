@@ -94,7 +94,7 @@ impl Compressed {
         }
     }
 
-    /// Reads the rows in the next bytes. Each step of the decoder gives at most 32 KiB, so a small piece with much in it
+    /// Reads the rows in the next bytes. Each step of the decoder gives at most 64 KiB, so a small piece with much in it
     /// takes no more memory than others.
     fn read<R: WireRow>(
         &mut self,

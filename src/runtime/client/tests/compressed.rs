@@ -1,8 +1,12 @@
 //! Lists over the runtime's limit that it sends compressed.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tonic::codegen::http::{HeaderMap, Response};
+
 use super::*;
 use crate::model::Coverage;
-use crate::runtime::client::list_ways::LISTS_WITHOUT;
+use crate::runtime::client::list_ways::{BREAKS_MAX, LISTS_WITHOUT};
 
 /// A runtime that compresses, whose limit no list of [`node`] keeps, but each one compressed.
 fn compressing() -> Rig {
@@ -96,4 +100,50 @@ async fn a_list_over_our_own_limit_is_not_asked_for_compressed() {
     let client = rig.client_with(|settings| settings.max_message_bytes = exact - 1);
     client.list_images().await.unwrap_err();
     assert_eq!(rig.sim.call_count(Rpc::ListImages), 1);
+}
+
+/// Refuses each list for its size, and ends the connection of a call that names an encoding. Returns the directory of the
+/// socket, a client, and the number of such calls.
+fn client_of_server_that_ends() -> (TempDir, Client, Arc<AtomicU32>) {
+    let (dir, settings) = place(PATIENCE);
+    let listener = tokio::net::UnixListener::bind(&settings.endpoint).unwrap();
+    let ends = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&ends);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut calls = h2::server::handshake(stream).await.unwrap();
+            while let Some(Ok((request, mut answer))) = calls.accept().await {
+                if request.headers().contains_key("grpc-encoding") {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
+                let head = Response::builder().header("content-type", "application/grpc");
+                let mut body = answer.send_response(head.body(()).unwrap(), false).unwrap();
+                let (code, text) = if request.uri().path().ends_with("StreamImages") {
+                    ("12", "unknown method")
+                } else {
+                    let text = "grpc: trying to send message larger than max (200 vs. 100)";
+                    ("8", text)
+                };
+                let mut end = HeaderMap::new();
+                end.insert("grpc-status", code.parse().unwrap());
+                end.insert("grpc-message", text.parse().unwrap());
+                body.send_trailers(end).unwrap();
+            }
+        }
+    });
+    (dir, Client::new(settings), ends)
+}
+
+#[tokio::test]
+async fn a_runtime_that_ends_when_it_compresses_is_asked_so_seldom() {
+    let (_dir, client, ends) = client_of_server_that_ends();
+    let mut refused = 0;
+    while refused < BREAKS_MAX + 2 * LISTS_WITHOUT {
+        let error = client.list_images().await.unwrap_err();
+        // A call on a connection that just ended may be lost too.
+        assert!(error.label() == "too-large" || error.is_lost(), "{error}");
+        refused += u32::from(!error.is_lost());
+    }
+    assert_eq!(ends.load(Ordering::Relaxed), BREAKS_MAX + 1);
 }
