@@ -22,6 +22,14 @@ fn lagging(relist_seconds: u64) -> Options {
     }
 }
 
+/// The same where the runtime compresses lists over the limit for crisweep.
+fn compressing() -> Options {
+    Options {
+        gzip: Some(seconds(0)),
+        ..lagging(1)
+    }
+}
+
 /// A pod that ended just now, unsynced by the kubelet.
 fn ended(name: &str) -> PodSpec {
     PodSpec::new(name).exited("app", 0, seconds(5)).unsynced()
@@ -65,7 +73,11 @@ fn merged(mut base: Value, other: &Value) -> Value {
 
 #[tokio::test]
 async fn a_pod_whose_end_the_kubelet_has_yet_to_sync_does_not_run_again() {
-    let rig = Rig::with(over_the_limit(), lagging(1), changes("3s")).await;
+    tokio::join!(is_rescued(lagging(1)), is_rescued(compressing()));
+}
+
+async fn is_rescued(options: Options) {
+    let rig = Rig::with(over_the_limit(), options, changes("3s")).await;
     let pass = rig.gc("").await;
     let harm = rig.sim.harmful_calls();
     assert!(harm.is_empty(), "something ran a second time: {harm:#?}");
@@ -213,6 +225,25 @@ fn all_of_just_now() -> Node {
 #[tokio::test]
 async fn ends_the_kubelet_may_not_know_are_kept_without_the_api_servers_confirmation() {
     let rig = Rig::with(all_of_just_now(), lagging(1), changes("1m")).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert!(
+        pass["errors"].to_string().contains("still over its limit"),
+        "{pass:#}"
+    );
+    rig.nothing_was_touched();
+}
+
+/// crisweep sees all of a list that comes compressed; the kubelet, which asks for it plainly, sees nothing.
+#[tokio::test]
+async fn a_kubelet_stays_blind_while_the_runtime_compresses_for_crisweep() {
+    let rig = Rig::with(all_of_just_now(), compressing(), changes("1m")).await;
+    let page = rig.metrics().await;
+    page.is(
+        "cri_list_mode{list=\"containers\",mode=\"compressed\"}",
+        1.0,
+    );
+    page.is("cri_list_complete{list=\"containers\"}", 1.0);
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     assert!(
