@@ -328,8 +328,10 @@ impl Access {
 
     /// Says whether any credential is configured: then being on this node proves nothing, except on a unix socket.
     pub fn has_credentials(&self) -> bool {
-        let verifies = |it: Arc<WebConfigInForce>| it.web.trusted().is_some();
-        self.takes_tokens() || self.has_users() || self.in_force().is_some_and(verifies)
+        // Both of the same file: between one with users and one with certificates no request may find neither.
+        let has_any =
+            |it: Arc<WebConfigInForce>| !it.web.users.is_empty() || it.web.trusted().is_some();
+        self.takes_tokens() || self.in_force().is_some_and(has_any)
     }
 
     /// Says whether reading needs a credential.
