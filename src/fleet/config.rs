@@ -23,7 +23,7 @@ settings! {
         #[serde(with = "As::<Optional<ObjectName>>")]
         pub hold_config_map: Option<String> = None,
         /// How long an alert with the label `crisweep: hold` holds automatic passes on this node after it was last seen
-        /// firing. Its end ends that at once. 0: such alerts are ignored.
+        /// firing. Its end ends that sooner. 0: such alerts are ignored.
         #[serde(with = "As::<Off<Time>>")]
         pub storm_hold: Option<Duration> = Some(Duration::from_secs(3600)),
         /// How many nodes may run automatic passes at a time.
