@@ -181,9 +181,10 @@ impl ServiceQuery {
         &self,
         path: &str,
     ) -> anyhow::Result<Result<T, String>> {
-        let body = self.bytes(path).await?;
-        let value = body.map(|body| serde_json::from_slice(&body).context(NOT_UNDERSTOOD));
-        value.map_or_else(|why| Ok(Err(why)), |value| value.map(Ok))
+        match self.bytes(path).await? {
+            Ok(body) => Ok(Ok(serde_json::from_slice(&body).context(NOT_UNDERSTOOD)?)),
+            Err(why) => Ok(Err(why)),
+        }
     }
 
     /// The same for an answer that is no JSON.

@@ -131,10 +131,9 @@ impl Switch {
             standing.held = Some(text);
             return;
         }
-        let unread = || self.away.as_deref().unwrap_or("it was not read yet");
         let why = match (known, &self.unclear) {
             (_, Some(why)) => why,
-            (None, None) => unread(),
+            (None, None) => self.away.as_deref().unwrap_or("it was not read yet"),
             (Some(_), None) => return,
         };
         standing.unknown = Some(format!(

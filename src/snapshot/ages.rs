@@ -55,7 +55,7 @@ impl AgeBook {
         self.journal = journal;
     }
 
-    /// Notes both clocks at the begin of a look. A step of the wall clock must make no image old.
+    /// Notes both clocks at the beginning of a look. A step of the wall clock must make no image old.
     pub(super) fn keep_pace(&mut self, now: Timestamp, started: Instant) {
         if let Some((before, earlier)) = self.clocks.replace((now, started)) {
             let passed = started.saturating_duration_since(earlier);

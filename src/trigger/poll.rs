@@ -90,15 +90,12 @@ type AskingAlerts = BTreeMap<(String, String), AskingAlert>;
 
 fn insert(asking: &mut AskingAlerts, info: AlertInfo, is_hold: bool) {
     let key = (info.fingerprint.clone(), info.starts_at.clone());
-    let missing = 0;
-    asking.insert(
-        key,
-        AskingAlert {
-            info,
-            is_hold,
-            missing,
-        },
-    );
+    let alert = AskingAlert {
+        info,
+        is_hold,
+        missing: 0,
+    };
+    asking.insert(key, alert);
 }
 
 /// One Alertmanager, as its answers show it.
