@@ -133,8 +133,10 @@ impl Client {
 
     /// Lists every image. The interface has no filter by parts.
     pub async fn list_images(&self) -> Result<Listing<Image>, Error> {
-        self.at_once::<cri::ImageRow>(self.image(), &lists::IMAGES)
-            .await
+        let read = self
+            .image()
+            .list::<cri::ImageRow>(&lists::IMAGES, self.timeout());
+        read.await
     }
 
     /// Asks which file systems hold images and writable layers, and for their usage.

@@ -31,7 +31,6 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Client;
-use super::lists::ListAtOnce;
 use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
 use crate::runtime::codec::ListChunk;
 use crate::runtime::{Error, ListMode, Listing};
@@ -90,7 +89,7 @@ impl<M> Default for ListState<M> {
 struct FallbackMemory {
     connection: u64,
     /// The unfiltered list was over the limit, and could not be read compressed.
-    below: bool,
+    in_parts: bool,
     /// The unfiltered list was over the limit, and was read compressed.
     compressed: bool,
     /// The states that are over the limit by themselves.
@@ -141,7 +140,7 @@ impl<M> ListState<M> {
                 ..FallbackMemory::default()
             };
         }
-        if !memory.below {
+        if !memory.in_parts {
             return memory.clone();
         }
         memory.looks += 1;
@@ -150,7 +149,7 @@ impl<M> ListState<M> {
         }
         memory.looks = 0;
         FallbackMemory {
-            below: false,
+            in_parts: false,
             tight: BTreeSet::new(),
             ..memory.clone()
         }
@@ -235,7 +234,7 @@ async fn descend<K: FallbackList>(
     link.begin::<K>();
     let state = K::list_state(&client.shared.list_states);
     let mut memory = state.begin(link.connection());
-    if !memory.below {
+    if !memory.in_parts {
         match link.list::<K>(&K::LIST, clock.next()).await {
             Ok(answer) => return Ok(whole::<K>(client, memory, answer, clock)),
             Err(error) => memory.refused(error)?,
@@ -268,7 +267,7 @@ async fn descend<K: FallbackList>(
     memory.look_over(&found, tight, coverage);
     // The weight of an incomplete list is only known from the runtime: a pass that made the list fit must not take the
     // one before its removals for the present one.
-    if !memory.below && coverage != Coverage::Whole && !clock.is_up() {
+    if !memory.in_parts && coverage != Coverage::Whole && !clock.is_up() {
         match link.list::<K>(&K::LIST, clock.next()).await {
             Ok(answer) => return Ok(whole::<K>(client, memory, answer, clock)),
             Err(error @ Error::TooLarge { .. }) => memory.refused(error)?,
@@ -298,18 +297,19 @@ async fn descend<K: FallbackList>(
 fn whole<K: FallbackList>(
     client: &Client,
     mut memory: FallbackMemory,
-    mut list: ListAtOnce<K::Model>,
+    mut list: Listing<K::Model>,
     clock: Clock,
 ) -> Listing<K::Model> {
     memory.compressed = list.limit_bytes.is_some();
     if let Some(limit) = list.limit_bytes {
-        memory.note_refusal(list.page.bytes, limit);
+        memory.note_refusal(list.response_bytes, limit);
     }
     list.limit_bytes = memory.refused_size.map(|refused_size| refused_size.limit);
     let state = K::list_state(&client.shared.list_states);
     state.end(K::NAME, memory);
     *state.row_cache(client) = RowCache::default();
-    list.into_listing(clock.began)
+    list.duration = clock.began.elapsed();
+    list
 }
 
 /// Asks state by state; returns also the states that are over the limit by themselves.
@@ -359,7 +359,7 @@ async fn ask<K: FallbackList>(
 
 impl FallbackMemory {
     fn is_over_limit(&self) -> bool {
-        self.below || self.compressed
+        self.in_parts || self.compressed
     }
 
     /// Notes that the unfiltered list is over the limit; returns any other error.
@@ -368,7 +368,7 @@ impl FallbackMemory {
             return Err(error);
         };
         self.note_refusal(bytes, limit);
-        (self.below, self.compressed) = (true, false);
+        (self.in_parts, self.compressed) = (true, false);
         Ok(())
     }
 
@@ -400,14 +400,14 @@ impl FallbackMemory {
         let weighs = found.weigh(mean, |_| true);
         let fits = weighs <= limit;
         if coverage == Coverage::Whole {
-            self.below = !fits;
+            self.in_parts = !fits;
             self.tight
                 .retain(|state| found.weigh(mean, |row| row.state() == *state) > limit);
             return;
         }
         // The weight of an incomplete list is unknown; try it each time it has shrunk.
         if fits && weighs < self.tried {
-            self.below = false;
+            self.in_parts = false;
             self.tight.clear();
         }
         self.tried = weighs;

@@ -61,59 +61,44 @@ pub(super) const IMAGES: ListRpc = ListRpc {
     list: |ways| &ways.images,
 };
 
-/// A list that was read at once.
-#[derive(Debug)]
-pub(super) struct ListAtOnce<M> {
-    pub(super) mode: ListMode,
-    pub(super) page: ListChunk<M>,
-    /// The limit of the runtime, if it refused the list uncompressed.
-    pub(super) limit_bytes: Option<u64>,
-}
-
 impl Client {
     /// Lists every container without the fallbacks that read it in parts, so a list over its limit may fail.
     pub async fn containers_at_once(&self) -> Result<Listing<Container>, Error> {
-        self.runtime().begin::<cri::ContainerRow>();
-        let read = self.at_once::<cri::ContainerRow>(self.runtime(), &CONTAINERS);
+        let link = self.runtime();
+        link.begin::<cri::ContainerRow>();
+        let read = link.list::<cri::ContainerRow>(&CONTAINERS, self.timeout());
         read.await
     }
 
     /// Lists every pod sandbox in the same way.
     pub async fn sandboxes_at_once(&self) -> Result<Listing<PodSandbox>, Error> {
-        self.runtime().begin::<cri::PodSandboxRow>();
-        let read = self.at_once::<cri::PodSandboxRow>(self.runtime(), &SANDBOXES);
+        let link = self.runtime();
+        link.begin::<cri::PodSandboxRow>();
+        let read = link.list::<cri::PodSandboxRow>(&SANDBOXES, self.timeout());
         read.await
-    }
-
-    pub(super) async fn at_once<R: WireRow>(
-        &self,
-        connection: &RuntimeConnection,
-        rpc: &ListRpc,
-    ) -> Result<Listing<R::Model>, Error> {
-        let started = Instant::now();
-        let list = connection.list::<R>(rpc, self.timeout()).await?;
-        Ok(list.into_listing(started))
     }
 }
 
-impl<M> ListAtOnce<M> {
-    /// Returns it as a list whose reading started then.
-    pub(super) fn into_listing(self, started: Instant) -> Listing<M> {
-        let mut page = self.page;
-        // The rows stay until the next look.
-        page.rows.shrink_to_fit();
-        Listing {
-            rows: page.rows.into(),
-            malformed: page.malformed,
-            mounted: BTreeMap::new(),
-            odd: 0,
-            coverage: Coverage::Whole,
-            cut_short: false,
-            response_bytes: page.bytes,
-            limit_bytes: self.limit_bytes,
-            mode: self.mode,
-            duration: started.elapsed(),
-        }
+/// Returns a list that was read at once, by calls that started then. `limit_bytes`: what it exceeds uncompressed.
+fn at_once<M>(
+    mode: ListMode,
+    mut page: ListChunk<M>,
+    limit_bytes: Option<u64>,
+    started: Instant,
+) -> Listing<M> {
+    // The rows stay until the next look.
+    page.rows.shrink_to_fit();
+    Listing {
+        rows: page.rows.into(),
+        malformed: page.malformed,
+        mounted: BTreeMap::new(),
+        odd: 0,
+        coverage: Coverage::Whole,
+        cut_short: false,
+        response_bytes: page.bytes,
+        limit_bytes,
+        mode,
+        duration: started.elapsed(),
     }
 }
 
@@ -125,15 +110,12 @@ impl RuntimeConnection {
         &self,
         rpc: &ListRpc,
         deadline: Duration,
-    ) -> Result<ListAtOnce<R::Model>, Error> {
+    ) -> Result<Listing<R::Model>, Error> {
+        let started = Instant::now();
         let breaks = match self.streamed::<R>(rpc, deadline).await {
             Ok(Some(page)) => {
                 self.streams.of(rpc.list).breaks = 0;
-                return Ok(ListAtOnce {
-                    mode: ListMode::Streaming,
-                    page,
-                    limit_bytes: None,
-                });
+                return Ok(at_once(ListMode::Streaming, page, None, started));
             }
             Ok(None) | Err(Error::TooLarge { .. }) => false,
             // A refusal concerns the list, however it is read; and a runtime that hangs also hangs in a unary
@@ -157,13 +139,7 @@ impl RuntimeConnection {
             stream.leave(self.connection(), Some(LISTS_WITHOUT));
         }
         let error = match page {
-            Ok(page) => {
-                return Ok(ListAtOnce {
-                    mode: ListMode::Unary,
-                    page,
-                    limit_bytes: None,
-                });
-            }
+            Ok(page) => return Ok(at_once(ListMode::Unary, page, None, started)),
             Err(error) => error,
         };
         let Error::TooLarge { bytes, limit, .. } = error else {
@@ -172,13 +148,10 @@ impl RuntimeConnection {
         if bytes > self.max_message_bytes as u64 {
             return Err(error);
         }
-        // Half: who asked waits as long as for one call, and a refusal tells more than no answer.
+        // Half: the caller waits as long as for one call, and a refusal tells more than no answer.
         let compressed = self.compressed::<R>(rpc, deadline / 2).await;
-        compressed.ok_or(error).map(|page| ListAtOnce {
-            mode: ListMode::Compressed,
-            page,
-            limit_bytes: Some(limit),
-        })
+        let page = compressed.ok_or(error)?;
+        Ok(at_once(ListMode::Compressed, page, Some(limit), started))
     }
 
     /// Reads a list compressed; `None` if that does not work.

@@ -38,7 +38,9 @@ pub(super) struct RowBody<B, R: WireRow> {
 #[derive(Debug)]
 struct Compressed {
     decoder: GzDecoder<Vec<u8>>,
+    /// Uncompressed so far.
     bytes: usize,
+    limit_bytes: usize,
 }
 
 impl<B, R: WireRow> RowBody<B, R> {
@@ -64,7 +66,7 @@ impl<B, R: WireRow> RowBody<B, R> {
                     return Ok(());
                 }
                 let is_compressed = self.head.get_u8() != 0;
-                self.compressed = is_compressed.then(Compressed::new);
+                self.compressed = is_compressed.then(|| Compressed::new(self.limit_bytes));
                 self.left = usize::try_from(self.head.get_u32()).unwrap_or(usize::MAX);
                 rows.begin();
             } else {
@@ -72,12 +74,12 @@ impl<B, R: WireRow> RowBody<B, R> {
                 self.left -= piece.len();
                 match &mut self.compressed {
                     None => rows.read(piece).map_err(Defect::from)?,
-                    Some(compressed) => compressed.read(&piece, &mut rows, self.limit_bytes)?,
+                    Some(compressed) => compressed.read(&piece, &mut rows)?,
                 }
             }
             if self.left == 0 {
                 if let Some(compressed) = self.compressed.take() {
-                    compressed.end(&mut rows, self.limit_bytes)?;
+                    compressed.end(&mut rows)?;
                 }
                 rows.end().map_err(Defect::from)?;
             }
@@ -87,10 +89,11 @@ impl<B, R: WireRow> RowBody<B, R> {
 }
 
 impl Compressed {
-    fn new() -> Self {
+    fn new(limit_bytes: usize) -> Self {
         Self {
             decoder: GzDecoder::new(Vec::new()),
             bytes: 0,
+            limit_bytes,
         }
     }
 
@@ -100,7 +103,6 @@ impl Compressed {
         &mut self,
         mut piece: &[u8],
         rows: &mut RowReader<R>,
-        limit_bytes: usize,
     ) -> Result<(), Status> {
         while !piece.is_empty() {
             let taken = match self.decoder.write(piece) {
@@ -109,31 +111,24 @@ impl Compressed {
                 Ok(taken) => taken,
             };
             piece.advance(taken);
-            self.pass(rows, limit_bytes)?;
+            self.pass(rows)?;
         }
         Ok(())
     }
 
     /// Reads the rows at the end of the message.
-    fn end<R: WireRow>(
-        mut self,
-        rows: &mut RowReader<R>,
-        limit_bytes: usize,
-    ) -> Result<(), Status> {
+    fn end<R: WireRow>(mut self, rows: &mut RowReader<R>) -> Result<(), Status> {
         let ended = self.decoder.try_finish();
         ended.map_err(|_io| Defect::from(ReadError::Gzip))?;
-        self.pass(rows, limit_bytes)
+        self.pass(rows)
     }
 
-    fn pass<R: WireRow>(
-        &mut self,
-        rows: &mut RowReader<R>,
-        limit_bytes: usize,
-    ) -> Result<(), Status> {
+    /// Hands on what the decoder gave.
+    fn pass<R: WireRow>(&mut self, rows: &mut RowReader<R>) -> Result<(), Status> {
         let bytes = std::mem::take(self.decoder.get_mut());
         self.bytes = self.bytes.saturating_add(bytes.len());
-        if self.bytes > limit_bytes {
-            let (bytes, limit) = (self.bytes as u64, limit_bytes as u64);
+        if self.bytes > self.limit_bytes {
+            let (bytes, limit) = (self.bytes as u64, self.limit_bytes as u64);
             return Err(Oversize { bytes, limit }.into());
         }
         rows.read(bytes.into()).map_err(Defect::from)?;

@@ -187,26 +187,18 @@ async fn neighbours<K: FallbackList>(
         .memory
         .lock()
         .clone();
-    let whole = if memory.below {
-        None
-    } else {
-        let link = client.runtime();
-        link.list::<K>(&K::LIST, clock.next()).await.ok()
-    };
-    let found = match whole {
-        Some(list) => {
-            let mut found = FoundRows::default();
-            found.add(list.page);
-            found
-        }
-        None => match by_state::<K>(client, &memory, clock).await {
-            Ok((found, _)) => found,
-            Err(error) if error.is_lost() => return Err(error),
-            Err(_) => FoundRows::default(),
-        },
-    };
     let name = |row: &K::Model| (row.pod().cloned(), row.sandbox().clone());
-    Ok(found.rows().map(name).collect())
+    let link = client.runtime();
+    if !memory.in_parts
+        && let Ok(list) = link.list::<K>(&K::LIST, clock.next()).await
+    {
+        return Ok(list.rows.iter().map(name).collect());
+    }
+    match by_state::<K>(client, &memory, clock).await {
+        Ok((found, _)) => Ok(found.rows().map(name).collect()),
+        Err(error) if error.is_lost() => Err(error),
+        Err(_) => Ok(BTreeSet::new()),
+    }
 }
 
 /// Asks containerd's own service for every id. A failure proves nothing.
