@@ -1,4 +1,4 @@
-//! Requests and answers on the wire: notes deadlines, and replaces messages of answers, with status OK.
+//! Requests and answers on the wire: notes deadlines, replaces messages of answers, with status OK, and compresses them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,14 +6,17 @@ use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::BodyExt;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tower::Service;
 
+use super::gzip::Compressing;
 use super::record::Rpc;
 use super::shared::Shared;
 
-/// Wraps a server's services: notes the deadline of each call, and replaces its answer if a fault asks for it.
+/// Wraps a server's services: notes the deadline of each call, replaces its answer if a fault asks for it, and compresses
+/// it if the request does.
 #[derive(Clone, Debug)]
 pub(super) struct Garbling<S> {
     pub(super) inner: S,
@@ -35,7 +38,11 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let compressing = match Compressing::of(&mut request, &self.shared.conduct.borrow()) {
+            Ok(compressing) => compressing,
+            Err(refusal) => return Box::pin(async move { Ok(refusal.into_http()) }),
+        };
         let rpc = Rpc::of_path(request.uri().path());
         let garbage = rpc.and_then(|rpc| {
             let deadline = request.headers().get("grpc-timeout");
@@ -47,8 +54,12 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await?;
-            Ok(match garbage {
+            let answer = match garbage {
                 Some(bytes) => exchanged(answer, &message(&bytes)),
+                None => answer,
+            };
+            Ok(match compressing {
+                Some(how) => how.compress(answer).await.unwrap_or_else(Status::into_http),
                 None => answer,
             })
         })

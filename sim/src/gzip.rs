@@ -1,9 +1,7 @@
 //! Compressed answers, as grpc-go gives them: in the encoding of the request, and compared with the limit as sent.
 
 use std::io::Write;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use flate2::Compression;
@@ -13,10 +11,9 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::header::HeaderValue;
 use tonic::codegen::http::{Request, Response};
-use tower::Service;
 
+use super::conduct::Conduct;
 use super::lists::check_size;
-use super::shared::Shared;
 
 const ENCODING: &str = "grpc-encoding";
 const GZIP: HeaderValue = HeaderValue::from_static("gzip");
@@ -25,72 +22,54 @@ const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Compressed;
 
-/// Wraps a server's services: compresses the answers of requests that name gzip as their encoding, or refuses them.
-/// The requests themselves are not compressed.
-#[derive(Clone, Debug)]
-pub(super) struct Compressing<S> {
-    pub(super) inner: S,
-    pub(super) shared: Arc<Shared>,
+/// How the answer of a request is compressed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Compressing {
+    takes: Duration,
+    limit: usize,
 }
 
-type Answer<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
-
-impl<S> Service<Request<Body>> for Compressing<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = Answer<S::Error>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl Compressing {
+    /// Returns how to compress the answer, if the request names gzip as its encoding. The request itself is not
+    /// compressed.
+    ///
+    /// # Errors
+    /// If the runtime cannot.
+    pub(super) fn of(
+        request: &mut Request<Body>,
+        conduct: &Conduct,
+    ) -> Result<Option<Self>, Status> {
         if request.headers().get(ENCODING) != Some(&GZIP) {
-            return Box::pin(self.inner.call(request));
+            return Ok(None);
         }
-        let (gzip, limit) = {
-            let conduct = self.shared.conduct.borrow();
-            (conduct.gzip, conduct.send_limit_bytes)
-        };
-        let Some(takes) = gzip else {
-            let text = "grpc: Decompressor is not installed for grpc-encoding \"gzip\"";
-            let refusal = Status::unimplemented(text).into_http();
-            return Box::pin(async move { Ok(refusal) });
-        };
+        let text = "grpc: Decompressor is not installed for grpc-encoding \"gzip\"";
+        let takes = conduct.gzip.ok_or_else(|| Status::unimplemented(text))?;
         request.headers_mut().remove(ENCODING);
         request.extensions_mut().insert(Compressed);
-        let answer = self.inner.call(request);
-        Box::pin(async move {
-            let answer = answer.await?;
-            tokio::time::sleep(takes).await;
-            Ok(compressed(answer, limit)
-                .await
-                .unwrap_or_else(Status::into_http))
-        })
+        let limit = conduct.send_limit_bytes;
+        Ok(Some(Self { takes, limit }))
     }
-}
 
-async fn compressed(answer: Response<Body>, limit: usize) -> Result<Response<Body>, Status> {
-    let (mut parts, body) = answer.into_parts();
-    let body = body.collect().await?;
-    let trailers = body.trailers().cloned().map(Ok);
-    let mut bytes = body.to_bytes();
-    let mut out = BytesMut::new();
-    while !bytes.is_empty() {
-        let message = take_message(&mut bytes);
-        let message = compress(&message).map_err(|error| Status::internal(error.to_string()))?;
-        check_size(message.len(), limit)?;
-        out.put_u8(1);
-        out.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-        out.put_slice(&message);
+    pub(super) async fn compress(self, answer: Response<Body>) -> Result<Response<Body>, Status> {
+        tokio::time::sleep(self.takes).await;
+        let (mut parts, body) = answer.into_parts();
+        let body = body.collect().await?;
+        let trailers = body.trailers().cloned().map(Ok);
+        let mut bytes = body.to_bytes();
+        let mut out = BytesMut::new();
+        while !bytes.is_empty() {
+            let message = take_message(&mut bytes);
+            let message =
+                compressed(&message).map_err(|error| Status::internal(error.to_string()))?;
+            check_size(message.len(), self.limit)?;
+            out.put_u8(1);
+            out.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+            out.put_slice(&message);
+        }
+        parts.headers.insert(ENCODING, GZIP);
+        let body = Full::new(out.freeze()).with_trailers(async { trailers });
+        Ok(Response::from_parts(parts, Body::new(body)))
     }
-    parts.headers.insert(ENCODING, GZIP);
-    let body = Full::new(out.freeze()).with_trailers(async { trailers });
-    Ok(Response::from_parts(parts, Body::new(body)))
 }
 
 /// Takes the next message off the bytes.
@@ -100,7 +79,7 @@ fn take_message(bytes: &mut Bytes) -> Bytes {
     bytes.split_to(length.min(bytes.len()))
 }
 
-fn compress(message: &[u8]) -> std::io::Result<Vec<u8>> {
+fn compressed(message: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(message)?;
     encoder.finish()

@@ -14,7 +14,6 @@ use tonic::transport::Server;
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
 use super::garble::Garbling;
-use super::gzip::Compressing;
 use super::service::Service;
 use super::shared::Shared;
 use crisweep_proto::containerd::containers_server::ContainersServer;
@@ -34,18 +33,12 @@ async fn serve(listener: UnixListener, shared: Arc<Shared>, alive: watch::Receiv
         ended: Box::pin(ended(alive.clone())),
     });
     let service = Arc::new(Service::new(Arc::clone(&shared)));
-    let of_compressing = Arc::clone(&shared);
-    let compressing = tower::layer::layer_fn(move |inner| Compressing {
-        inner,
-        shared: Arc::clone(&of_compressing),
-    });
     let garbling = tower::layer::layer_fn(move |inner| Garbling {
         inner,
         shared: Arc::clone(&shared),
     });
     let served = Server::builder()
         .max_concurrent_streams(u32::MAX)
-        .layer(compressing)
         .layer(garbling)
         .add_service(RuntimeServiceServer::from_arc(Arc::clone(&service)))
         .add_service(ImageServiceServer::from_arc(Arc::clone(&service)))
