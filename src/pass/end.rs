@@ -116,6 +116,14 @@ const TIMEOUT_TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// Given-up or open removals that report and log name.
 const NAMED_MAX: usize = 10;
 
+/// Begins a sentence about so many removals.
+fn counted(removals: usize) -> String {
+    match removals {
+        1 => "1 removal was".to_owned(),
+        count => format!("{count} removals were"),
+    }
+}
+
 fn named(removals: &[(Target, Text)]) -> String {
     let named = removals.iter().take(NAMED_MAX);
     let named: Vec<String> = named.map(|(target, id)| format!("{target} {id}")).collect();
@@ -194,8 +202,9 @@ impl PassRun<'_> {
             count,
             "removals were still under way when the pass ended: {named}"
         );
+        let counted = counted(count);
         record.error(format!(
-            "{count} removals were still under way when the pass ended: {named}"
+            "{counted} still under way when the pass ended: {named}"
         ));
         true
     }
@@ -209,9 +218,9 @@ impl PassRun<'_> {
         if open.is_empty() {
             return;
         }
-        let (count, named) = (open.len(), named(&open));
+        let (counted, named) = (counted(open.len()), named(&open));
         self.record.error(format!(
-            "{count} removals were open when the runtime went away: {named}"
+            "{counted} open when the runtime went away: {named}"
         ));
     }
 

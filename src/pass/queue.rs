@@ -121,30 +121,29 @@ impl Queue {
     /// Puts back unfinished removals, in front.
     pub(super) fn give_back(&mut self, removals: Vec<Removal>) {
         for removal in removals.into_iter().rev() {
-            match self.known.get(removal.subject.id.as_str()) {
+            match self.untried(&removal) {
                 None => self.fresh.push_front(removal),
-                Some(known) => {
-                    let group = self.groups.entry(known.class).or_default();
-                    if group.probe == ClassProbe::Tried(removal.subject.id.to_string()) {
-                        group.probe = ClassProbe::Wanted;
-                    }
-                    group.waiting.push_front(removal);
-                }
+                Some(group) => group.waiting.push_front(removal),
             }
         }
+    }
+
+    /// Returns the group of a removal that failed before; the group wants a probe again if this one was it.
+    fn untried(&mut self, removal: &Removal) -> Option<&mut FailureGroup> {
+        let id = removal.subject.id.as_str();
+        let known = self.known.get(id)?;
+        let group = self.groups.entry(known.class).or_default();
+        if group.probe == ClassProbe::Tried(id.to_owned()) {
+            group.probe = ClassProbe::Wanted;
+        }
+        Some(group)
     }
 
     /// Puts back removals during which the runtime went away.
     pub(super) fn give_back_lost(&mut self, removals: Vec<Removal>) {
         for removal in removals {
-            let id = removal.subject.id.to_string();
-            if let Some(known) = self.known.get(&id)
-                && let Some(group) = self.groups.get_mut(&known.class)
-                && group.probe == ClassProbe::Tried(id.clone())
-            {
-                group.probe = ClassProbe::Wanted;
-            }
-            self.lost.insert(id);
+            self.untried(&removal);
+            self.lost.insert(removal.subject.id.to_string());
             self.alone.push_back(removal);
         }
     }

@@ -206,7 +206,7 @@ async fn a_last_removal_that_a_lost_runtime_left_open_is_in_the_report() {
     let pass = rig.gc("target=containers").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     let errors = pass["errors"].to_string();
-    let why = format!("1 removals were open when the runtime went away: containers {bad}");
+    let why = format!("1 removal was open when the runtime went away: containers {bad}");
     assert!(errors.contains(&why), "{errors}");
     assert_eq!(rig.exited_containers(), 1);
 }
