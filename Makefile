@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 
-.PHONY: test check build unit e2e unit-and-e2e doc rules manifests api docs package page bench fuzz soak stack demo recording pictures screenshots dashboards setup deny sbom deb arm64
+.PHONY: test check build unit e2e kubelet unit-and-e2e doc rules manifests api docs package page bench fuzz soak stack demo recording pictures screenshots dashboards setup deny sbom deb arm64
 
 # Everything that must hold before something lands, and how long each part took. As root on Debian 12: installs what
 # is missing.
@@ -31,6 +31,11 @@ unit:
 # Needs root.
 e2e:
 	cargo nextest run --locked --features e2e -E 'binary(e2e)'
+
+# Beside a real kubelet, made from Debian's source. Needs root.
+kubelet:
+	tests/e2e/kubelet.sh
+	cargo nextest run --locked --features e2e --test e2e --ignore-default-filter -E 'test(/^kubelet::/)'
 
 # Both, of which nextest runs as many beside each other as .config/nextest.toml says. Needs root.
 unit-and-e2e:

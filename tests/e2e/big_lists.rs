@@ -58,7 +58,7 @@ fn deleted(first: u32, pods: u32, ballast: usize) -> Vec<PodPlan> {
 }
 
 /// Asserts that a plain list fails for its size, and returns the size.
-async fn refused(cri: &Cri) -> usize {
+pub(crate) async fn refused(cri: &Cri) -> usize {
     let status = cri.try_containers().await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     let text = status.message();

@@ -17,6 +17,7 @@ mod credentials;
 mod demo;
 mod image;
 mod images;
+mod kubelet;
 mod logs;
 mod measure;
 mod node;

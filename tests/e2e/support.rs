@@ -8,6 +8,7 @@ pub(crate) mod cgroup;
 pub(crate) mod cri;
 pub(crate) mod crisweep;
 pub(crate) mod daemon;
+pub(crate) mod kubelet;
 pub(crate) mod node;
 pub(crate) mod plan;
 pub(crate) mod population;

@@ -28,7 +28,7 @@ pub(crate) fn must_stay(pod: &MadePod, container: &MadeContainer) -> bool {
     match (container.plan.end, pod.plan.known) {
         (End::Created | End::Runs, _) | (End::Exits(_), Known::Unmanaged) => true,
         (End::Exits(_), Known::Active | Known::StaticSucceeded) => pod.is_newest(container),
-        (End::Exits(_), Known::Succeeded | Known::Absent) => false,
+        (End::Exits(_), Known::Succeeded | Known::Absent | Known::StaticAbsent) => false,
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn sandbox_must_stay(pod: &MadePod, sandbox: &MadeSandbox) -> bool {
         _ if holds || sandbox.plan.fate == Fate::Ready => true,
         Known::Active | Known::StaticSucceeded => is_newest,
         Known::Unmanaged => true,
-        Known::Succeeded | Known::Absent => false,
+        Known::Succeeded | Known::Absent | Known::StaticAbsent => false,
     }
 }
 

@@ -129,6 +129,13 @@ impl Node {
         format!("/proc/{}/root", self.containerd.pid()).into()
     }
 
+    /// Returns what makes `nsenter` run a program in the node's namespaces, but for the network's.
+    pub(crate) fn namespaces(&self) -> Vec<String> {
+        let pid = self.containerd.pid();
+        let processes = format!("--pid=/proc/{pid}/ns/pid_for_children");
+        vec![format!("--target={pid}"), "--mount".to_owned(), processes]
+    }
+
     /// Returns containerd's socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("c.sock")

@@ -12,6 +12,8 @@ pub(crate) enum Known {
     StaticSucceeded,
     /// It is missing from the answer: deleted from the API.
     Absent,
+    /// The same of a static pod: its manifest is gone.
+    StaticAbsent,
     /// The kubelet does not know it: another tool made it, without the kubelet's labels.
     Unmanaged,
 }
@@ -81,7 +83,8 @@ pub(crate) struct PodPlan {
 impl PodPlan {
     /// Starts a pod on the host's network without sandboxes. `number` makes its UID.
     pub(crate) fn new(number: u32, name: String, known: Known) -> Self {
-        let uid = if known == Known::StaticSucceeded {
+        let is_static = matches!(known, Known::StaticSucceeded | Known::StaticAbsent);
+        let uid = if is_static {
             format!("{number:032x}")
         } else {
             format!("c0ffee00-e2e0-4000-8000-{number:012x}")

@@ -152,7 +152,7 @@ fn pod_json(pod: &MadePod) -> Option<serde_json::Value> {
     let phase = match pod.plan.known {
         Known::Active => "Running",
         Known::Succeeded | Known::StaticSucceeded => "Succeeded",
-        Known::Absent | Known::Unmanaged => return None,
+        Known::Absent | Known::StaticAbsent | Known::Unmanaged => return None,
     };
     Some(json!({
         "metadata": {
@@ -168,7 +168,7 @@ fn pod_json(pod: &MadePod) -> Option<serde_json::Value> {
 /// The pod's source at the kubelet.
 fn source_of(pod: &PodPlan) -> &'static str {
     match pod.known {
-        Known::StaticSucceeded => "file",
+        Known::StaticSucceeded | Known::StaticAbsent => "file",
         Known::Active | Known::Succeeded | Known::Absent | Known::Unmanaged => "api",
     }
 }
