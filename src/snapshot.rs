@@ -369,6 +369,7 @@ async fn look(
     let fits = |list: &_| found.lives_in(list);
     let answer = memory.pods.read(taken_at, freshness, fits);
     let answer = timed(&mut timings.pods, answer).await;
+    rows::doubt_empty(&mut containers, &mut sandboxes, answer.list());
     let limits = queries::QueryLimits {
         until: Instant::now() + status_budget,
         pass_began: freshness.pass_began(),

@@ -34,6 +34,10 @@ pub struct PodList {
     /// What controls each pod, for those that something does. Decides nothing, so no snapshot file has it.
     #[serde(skip)]
     pub owners: BTreeMap<PodUid, PodOwner>,
+    /// One of the pods runs (phase Running): then no list of the runtime is empty. Only a look asks, so no snapshot file
+    /// has it.
+    #[serde(skip)]
+    pub any_runs: bool,
     /// Static pods are listed as mirror pods, as at the API server. A static pod without a mirror (deleted,
     /// or refused by the API server) is missing here and still exists.
     pub by_mirrors: bool,

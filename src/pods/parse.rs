@@ -164,6 +164,7 @@ impl<'a> PodListParser<'a> {
         }
         let uid = PodUid::new(pod.uid).ok_or(ParseError::NoUid(index))?;
         let finished = matches!(pod.phase, "Succeeded" | "Failed");
+        self.list.any_runs |= pod.phase == "Running";
         let said = pod.annotations.get(ConfigSource::ANNOTATION);
         let said = said.and_then(|value| ConfigSource::of_annotation(value.as_bytes()));
         let mirrored = pod.annotations.get(CONFIG_MIRROR);

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::LookResult;
-use crate::model::{Container, ContainerState, Coverage, HasId, PodSandbox, PodSandboxState};
+use crate::model::{
+    Container, ContainerState, Coverage, HasId, PodList, PodSandbox, PodSandboxState,
+};
 use crate::runtime;
 use crate::system::maps::IdSet;
 
@@ -50,6 +52,28 @@ pub(super) fn judge(
 ) {
     judge_list(containers);
     judge_list(sandboxes);
+}
+
+/// Does not believe an empty list beside a pod that runs, as the pod source says: the runtime has lost its records, or
+/// not loaded them, and another empty list is no witness.
+pub(super) fn doubt_empty(
+    containers: &mut LookResult<runtime::Listing<Container>>,
+    sandboxes: &mut LookResult<runtime::Listing<PodSandbox>>,
+    pods: Option<&PodList>,
+) {
+    if !pods.is_some_and(|list| list.any_runs) {
+        return;
+    }
+    if let Ok(listed) = containers
+        && listed.rows.is_empty()
+    {
+        listed.coverage = Coverage::Partial;
+    }
+    if let Ok(listed) = sandboxes
+        && listed.rows.is_empty()
+    {
+        listed.coverage = Coverage::Partial;
+    }
 }
 
 /// Keeps one row for each id. If rows contradict each other, the liveliest stays and the list is incomplete;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crisweep_sim::{DEFAULT_IMAGE, Fault, NodeBuilder, PodSpec, Rpc, hours};
+use crisweep_sim::{DEFAULT_IMAGE, Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
 use serde_json::json;
 use tonic::Code;
 
@@ -104,6 +104,28 @@ async fn an_empty_list_of_containers_makes_no_image_unused_and_no_sandbox_empty(
     rig.sim.clear_faults();
     heals(&rig).await;
     assert_eq!(rig.subjects(Rpc::RemoveImage), ["registry.example/idle:1"]);
+}
+
+/// Without containerd's service each empty list would confirm the other; a pod that runs has records.
+#[tokio::test]
+async fn two_empty_lists_beside_a_pod_that_runs_make_no_image_unused() {
+    let images = json!({ "min_age": "0s", "max_age": "1ms" });
+    let node = nodes::litter(3).image(DEFAULT_IMAGE, 1 << 20).build();
+    let changes = json!({ "policy": { "images": images } });
+    let rig = Rig::with(node, Options::not_containerd(), changes).await;
+    for rpc in [Rpc::ListContainers, Rpc::ListPodSandbox] {
+        rig.sim.set_fault(rpc, Fault::garbage([]));
+    }
+    let page = answers(&rig).await;
+    page.is("cri_list_complete{list=\"containers\"}", 0.0);
+    page.is("cri_list_complete{list=\"sandboxes\"}", 0.0);
+    let pass = rig.gc("").await;
+    rig.nothing_was_touched();
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let why = pass["errors"][0].as_str().unwrap();
+    assert!(why.contains("the runtime lists none"), "{why}");
+    rig.sim.clear_faults();
+    heals(&rig).await;
 }
 
 #[tokio::test]
