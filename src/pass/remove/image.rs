@@ -88,6 +88,9 @@ async fn unused(client: &runtime::Client, look: &Look, image: &ListedImage) -> R
         if list.coverage != Coverage::Whole {
             return stays("not every container could be listed");
         }
+        if list.rows.is_empty() && !known.is_empty() {
+            return stays("no container is listed any more");
+        }
         let users: BTreeSet<&ContainerImage> = list.rows.iter().map(|row| &*row.image).collect();
         if users.iter().any(|user| user.names.is_empty()) {
             return stays("a container does not say what it uses");

@@ -1,6 +1,6 @@
 //! Changes between the plan and the removal, and failures.
 
-use crisweep_sim::{ContainerSpec, Fault, PodSpec, Rpc, hours};
+use crisweep_sim::{ContainerSpec, Fault, Options, PodSpec, Rpc, hours};
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -112,6 +112,24 @@ async fn an_image_stays_when_its_users_cannot_be_listed_again() {
     })
     .await;
     assert_eq!(counts(&pass), [1, 0, 0, 3], "{pass}");
+}
+
+/// Without containerd's service two empty lists confirm each other; the plan's look knew containers.
+#[tokio::test]
+async fn an_image_stays_when_all_users_are_gone_at_once() {
+    let options = Options::not_containerd();
+    let rig = Rig::with(idle(4).build(), options, prune()).await;
+    let pass = change_during_the_first_removal(&rig, || {
+        let user = ContainerSpec::running("app", 0, hours(0)).image(&tag(2));
+        rig.sim.add_pod(&PodSpec::new("user").container(user));
+        for rpc in [Rpc::ListContainers, Rpc::ListPodSandbox] {
+            rig.sim.set_fault(rpc, Fault::garbage([]));
+        }
+    })
+    .await;
+    assert_eq!(counts(&pass), [1, 0, 3, 0], "{pass}");
+    assert_eq!(removed(&rig), [tag(0)]);
+    rig.sim.clear_faults();
 }
 
 #[tokio::test]
