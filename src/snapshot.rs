@@ -399,7 +399,7 @@ async fn look(
         pod_history: memory.pod_histories.at(started.min(answer.at), taken_at),
         outage: memory.outages.at(started, taken_at),
         exits_unknown: details.exits_unknown,
-        last_exits: memory.statuses.last_exits().clone(),
+        last_exits: memory.last_exits(started, taken_at),
         timings,
     }
 }

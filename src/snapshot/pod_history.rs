@@ -28,6 +28,8 @@ struct PodEntry {
     absent_since: Option<Instant>,
     over_since: Option<Instant>,
     config_source: Option<ConfigSource>,
+    /// When the last look began that saw the pod live: it ended later.
+    lived_at: Option<Instant>,
 }
 
 /// What one look found on the node.
@@ -54,12 +56,14 @@ enum Statement {
 }
 
 impl PodHistories {
-    /// Notes an answer for the pods that the look found; `last_exits` also has exits of containers that are gone.
+    /// Notes an answer for the pods that the look, which began at `started`, found; `last_exits` also has exits of
+    /// containers that are gone.
     pub(super) fn note(
         &mut self,
         found: &NodeLists<'_>,
         answer: &PodsAnswer,
         last_exits: &BTreeMap<PodUid, Timestamp>,
+        started: Instant,
     ) {
         let of_logs = found.uids_of_logs();
         let shown = found.uids(&of_logs);
@@ -72,6 +76,11 @@ impl PodHistories {
             }
         }
         self.note_sources(found);
+        for uid in Vec::from_iter(found.living()) {
+            if let Some(entry) = self.0.get_mut(uid) {
+                entry.lived_at = Some(started);
+            }
+        }
         let trust = answer.list();
         let trust = trust.map(|list| AnswerTrust::of(found, list, last_exits));
         for (uid, entry) in &mut self.0 {
@@ -88,8 +97,9 @@ impl PodHistories {
                 _ => entry.note(Statement::Exists, answer.at),
             }
         }
-        self.0
-            .retain(|_, entry| entry.over_since.is_some() || entry.config_source.is_some());
+        self.0.retain(|_, entry| {
+            entry.over_since.is_some() || entry.config_source.is_some() || entry.lived_at.is_some()
+        });
     }
 
     /// Remembers the source of each pod, from its sandboxes: the last sandbox may be removed before the
@@ -119,7 +129,25 @@ impl PodHistories {
         };
         let pods = self.0.iter();
         pods.map(|(uid, entry)| (uid.clone(), history_of(entry)))
+            .filter(|(_, history)| *history != PodHistory::default())
             .collect()
+    }
+
+    /// Corrects the exits of a look that started at `started`, with the wall clock `taken_at`: a pod that lived at a look
+    /// ended after it, however far the wall clock stepped since.
+    pub(super) fn correct_exits(
+        &self,
+        last_exits: &BTreeMap<PodUid, Timestamp>,
+        started: Instant,
+        taken_at: Timestamp,
+    ) -> BTreeMap<PodUid, Timestamp> {
+        let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
+        let correct = |(uid, exit): (&PodUid, &Timestamp)| {
+            let lived_at = self.0.get(uid).and_then(|entry| entry.lived_at);
+            let lived_at = lived_at.map_or(*exit, then);
+            (uid.clone(), lived_at.max(*exit))
+        };
+        last_exits.iter().map(correct).collect()
     }
 
     /// Says whether the last answer that says something of a pod lacks it.

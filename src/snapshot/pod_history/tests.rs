@@ -89,7 +89,8 @@ impl Observer {
             logs: &self.logs,
             unknown_is_dead: self.unknown_is_dead,
         };
-        self.histories.note(&found, &answer, &self.last_exits);
+        self.histories
+            .note(&found, &answer, &self.last_exits, started);
         self.histories.at(started, self.clock)
     }
 
@@ -376,4 +377,28 @@ async fn an_older_list_says_nothing_of_absent_pods_while_records_may_be_unseen()
     node.coverage = Coverage::Whole;
     let seen = node.look("ab", "b");
     assert_eq!(node.ages(&seen, "a"), [Some(0), Some(0)]);
+}
+
+/// A clock that steps forward by an hour must not make an exit of a moment ago an hour old.
+#[tokio::test(start_paused = true)]
+async fn an_exit_is_later_than_the_last_look_that_saw_the_pod_live() {
+    let mut node = Observer::new();
+    let exit = node.clock;
+    node.look("Ab", "ab");
+    node.last_exits = [(uid("a"), exit), (uid("b"), exit)].into();
+    for _ in 0..3 {
+        tokio::time::advance(SECOND).await;
+        node.look("ab", "ab");
+    }
+    node.clock += SignedDuration::from_hours(1);
+    let (exits, now) = (&node.last_exits, Instant::now());
+    let exits = node.histories.correct_exits(exits, now, node.clock);
+    let age = |name| node.clock.duration_since(exits[&uid(name)]).as_secs();
+    assert_eq!((age("a"), age("b")), (3, 3_600));
+    // An exit that is known to be later counts.
+    node.last_exits.insert(uid("a"), node.clock - SECOND);
+    let exits = node
+        .histories
+        .correct_exits(&node.last_exits, now, node.clock);
+    assert_eq!(exits[&uid("a")], node.clock - SECOND);
 }

@@ -108,6 +108,28 @@ async fn a_clock_set_back_makes_nothing_old_and_one_set_forward_removes_only_sur
     assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (1, 0));
 }
 
+/// The kubelet has yet to sync the end of a pod that ended a moment ago, whatever the clock says.
+#[tokio::test]
+async fn set_forward_right_after_an_exit_it_ends_no_quiet() {
+    let cap = json!({ "max_dead": 0 });
+    let changes = json!({
+        "policy": { "containers": cap, "sandboxes": cap },
+        "pods": { "quiet": "1m" },
+    });
+    let node = nodes::healthy().pod(PodSpec::new("job").running("app", 0));
+    let Some(moved) = Moved::start(node, changes).await else {
+        return;
+    };
+    let rig = &moved.rig;
+    moved.to(0).await;
+    assert!(rig.sim.change(|node| node.finish_pod("default/job", 0)));
+    moved.to(YEAR).await;
+    let pass = rig.gc("").await;
+    rig.nothing_was_touched();
+    let kept = &pass["targets"]["containers"]["kept"];
+    assert_eq!(kept["too-young"], 1, "{pass:#}");
+}
+
 #[tokio::test]
 async fn jumps_in_mid_pass_end_it_neither_early_nor_never() {
     let Some(moved) = Moved::start(nodes::litter(8), json!({})).await else {
