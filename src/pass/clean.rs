@@ -4,6 +4,7 @@
 //! The pass then plans again on the next look, until a look is complete, nothing more is to be removed, or a
 //! round gained nothing.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use super::queue::{NextStep, Queue};
 use super::rescue::is_over;
 use super::{JOURNAL_PATIENCE, PassRun, Phase, progress};
 use crate::gc::{self, Expected, Plan, Removal};
-use crate::model::{KeepReason, RemoveReason, Target, Text};
+use crate::model::{Image, KeepReason, RemoveReason, Target, Text};
 use crate::snapshot::Look;
 use crate::snapshot_file;
 
@@ -413,6 +414,10 @@ impl PassRun<'_> {
             .collect();
         let due = gc::plan::still_due(due, &fresh);
         let still: BTreeSet<&str> = due.iter().map(|r| r.subject.id.as_str()).collect();
+        // Images whose id the plan hides, because the removal of another record of it failed.
+        let images = look.store.known().filter(|_| target == Target::Images);
+        let images = images.into_iter().flat_map(|store| store.rows.iter());
+        let images: BTreeSet<Cow<'_, str>> = images.map(Image::key).collect();
         let sees_all = look.seen().is_all();
         let may_come_again = target != Target::Images;
         self.record.update(|pass| {
@@ -424,6 +429,7 @@ impl PassRun<'_> {
                         report.skipped += 1;
                         self.tally.stayed.insert(id.to_string());
                     }
+                    (_, None) if images.contains(id.as_str()) => report.skipped += 1,
                     (_, None) if sees_all => report.already_gone += 1,
                     // It may still exist: a later round plans it again.
                     (_, None) if may_come_again => {

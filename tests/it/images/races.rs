@@ -1,6 +1,8 @@
 //! Changes between the plan and the removal, and failures.
 
+use crisweep_proto::cri::ListImagesResponse;
 use crisweep_sim::{ContainerSpec, Fault, Options, PodSpec, Rpc, hours};
+use prost::Message;
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -155,6 +157,28 @@ async fn one_that_cannot_be_removed_does_not_hold_the_others_back() {
         "crisweep_removal_failures_total{target=\"images\",class=\"busy\"}",
         1.0,
     );
+}
+
+/// A removal may remove the id for every handler, so a failure for one is taken for all.
+#[tokio::test]
+async fn if_one_record_of_an_id_cannot_be_removed_the_other_is_skipped_and_not_called_gone() {
+    let mut changes = prune();
+    changes["gc"] = json!({ "batch_size": 1 });
+    let rig = Rig::start(idle(1), changes).await;
+    let mut images = rig.sim.images();
+    let idle = images.iter().find(|it| it.repo_tags == [tag(0)]).unwrap();
+    let mut other = idle.clone();
+    other.spec.get_or_insert_default().runtime_handler = "kata".to_owned();
+    let stuck = other.id.clone();
+    images.push(other);
+    let list = ListImagesResponse { images }.encode_to_vec();
+    rig.sim.set_fault(Rpc::ListImages, Fault::garbage(list));
+    plan(&rig).await;
+    let busy = Fault::fail(Code::Unknown, "device or resource busy");
+    rig.sim.set_removal_fault(&stuck, busy);
+    let pass = rig.gc("target=images").await;
+    assert_eq!(removed(&rig).len(), 1, "{pass}");
+    assert_eq!(counts(&pass), [0, 0, 1, 1], "{pass}");
 }
 
 #[tokio::test]
