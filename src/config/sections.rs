@@ -124,7 +124,8 @@ impl BackOff {
 settings! {
     /// `thresholds:` - marks at which crisweep asks for a pass. `None` is off.
     pub struct Thresholds {
-        /// Whether a crossed threshold asks for a pass. Metrics show the thresholds in any case.
+        /// Whether a crossed threshold asks for a pass; in `mode: observe` once for each crossing. Metrics show the
+        /// thresholds in any case.
         pub enabled: bool = false,
         /// Time between two looks for it.
         #[serde(with = "As::<Positive>")]

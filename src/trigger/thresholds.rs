@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Thresholds;
+use crate::config::{Mode, Thresholds};
 use crate::gc::knowledge::Knowledge;
 use crate::gc::{self, PassOptions};
 use crate::model::{AlertResult, Cause, Target};
@@ -26,6 +26,7 @@ pub struct ThresholdWatcher {
 impl ThresholdWatcher {
     /// Checks every `interval` until the service shuts down.
     pub async fn run(self, shutdown: CancellationToken) {
+        let mut shown = BTreeSet::new();
         loop {
             tokio::select! {
                 () = tokio::time::sleep(self.thresholds.interval) => {}
@@ -36,7 +37,7 @@ impl ThresholdWatcher {
                 () = shutdown.cancelled() => return,
             };
             match look {
-                Ok(look) => self.compare(&look),
+                Ok(look) => self.compare(&look, &mut shown),
                 Err(error) => {
                     tracing::error!(%error, "the thresholds cannot be checked: no look at the node");
                 }
@@ -45,15 +46,16 @@ impl ThresholdWatcher {
     }
 
     /// Asks for a pass over the targets that help, if the plan removes something: otherwise a threshold crossed
-    /// by objects that must stay would ask for ever.
-    fn compare(&self, look: &Look) {
+    /// by objects that must stay would ask for ever. So would one in `mode: observe`, where a pass only shows what it
+    /// would remove: there it asks once for each crossing; `shown` are the targets of such passes.
+    fn compare(&self, look: &Look, shown: &mut BTreeSet<Target>) {
         let crossed = self.thresholds.crossed(look).into_iter();
         let crossed: Vec<Threshold> = crossed
             .filter_map(|(mark, is)| is.then_some(mark))
             .collect();
         let wanted: BTreeSet<Target> = crossed.iter().copied().flat_map(targets).collect();
         let marks: Vec<&str> = crossed.iter().map(|mark| mark.label()).collect();
-        let targets = match self.removable(look, &wanted) {
+        let mut targets = match self.removable(look, &wanted) {
             Ok(targets) => targets,
             Err(why) => {
                 // A pass waits longer than a shared look, and reports the problem.
@@ -61,18 +63,24 @@ impl ThresholdWatcher {
                 wanted
             }
         };
+        let observes = self.worker.config().mode == Mode::Observe;
+        shown.retain(|target| observes && targets.contains(target));
+        targets.retain(|target| !shown.contains(target));
         if targets.is_empty() {
             return;
         }
         let trigger = Trigger {
             cause: Cause::Threshold,
-            targets,
+            targets: targets.clone(),
             options: PassOptions::default(),
             by: None,
             alert: None,
         };
         for admission in self.worker.submit(vec![trigger]) {
             let (pass, why) = (admission.pass.as_deref(), admission.why.as_deref());
+            if pass.is_some() && observes {
+                shown.extend(&targets);
+            }
             if admission.result == AlertResult::Accepted {
                 tracing::info!(pass.id = pass, thresholds = ?marks, "thresholds crossed");
             } else if admission.result == AlertResult::Braked {

@@ -88,6 +88,32 @@ async fn a_threshold_crossed_by_kept_objects_only_starts_no_pass() {
 }
 
 #[tokio::test]
+async fn in_mode_observe_each_crossing_shows_once_what_a_pass_would_remove() {
+    let mut changes = thresholds("exited_containers", 3);
+    changes["mode"] = json!("observe");
+    let mut rig = Rig::start(nodes::litter(3), changes).await;
+    assert_eq!(pass_by(&rig, "threshold").await["outcome"], "planned");
+    looked(&rig, 3).await;
+    assert_eq!(rig.passes().await.len(), 1);
+    // It ends, and comes again.
+    let id = rig.sim.container_id("default/old-0/app#0").unwrap();
+    rig.sim.change(|node| node.vanish_container(&id));
+    looked(&rig, 3).await;
+    rig.sim.add_pod(&nodes::deleted(3, 4));
+    until("another pass", || async {
+        (rig.passes().await.len() == 2).then_some(())
+    })
+    .await;
+    rig.nothing_was_touched();
+    rig.configure(&json!({ "mode": "enforce" }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    until("a pass that removes", || async {
+        (rig.exited_containers() == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn brakes_bind_thresholds() {
     let mut changes = thresholds("exited_containers", 1);
     changes["brakes"] = json!({ "pause": true });
