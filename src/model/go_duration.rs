@@ -2,64 +2,37 @@
 
 use std::time::Duration;
 
-/// Nanoseconds of each unit; longer names first where one begins like another.
-const UNITS: &[(&str, u128)] = &[
-    ("ns", 1),
-    ("us", 1_000),
-    ("µs", 1_000),
-    ("μs", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("m", 60_000_000_000),
-    ("h", 3_600_000_000_000),
+/// Seconds of each unit.
+const UNITS: [(&str, f64); 8] = [
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("µs", 1e-6),
+    ("μs", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3600.0),
 ];
 
-/// The most digits of one number, so that nothing overflows.
-const DIGITS_MAX: usize = 15;
+/// Go's longest duration.
+const MOST: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
 
 /// Reads a duration of zero or more; `None` if it is malformed or longer than Go's.
 pub fn go_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }
-    let mut rest = text;
-    let mut nanos = 0;
+    let is_of_number = |c: char| c.is_ascii_digit() || c == '.';
+    let (mut rest, mut sum) = (text, Duration::ZERO);
     while !rest.is_empty() || text.is_empty() {
-        let (part, after) = part(rest)?;
-        nanos += part;
+        let (number, after) = rest.split_at(rest.find(|c| !is_of_number(c))?);
+        let (unit, after) = after.split_at(after.find(is_of_number).unwrap_or(after.len()));
+        let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
+        let part = number.parse::<f64>().ok()? * seconds;
+        sum = sum.checked_add(Duration::try_from_secs_f64(part).ok()?)?;
         rest = after;
     }
-    let nanos = u64::try_from(nanos).ok()?;
-    i64::try_from(nanos).ok()?;
-    Some(Duration::from_nanos(nanos))
-}
-
-/// Takes one number with its unit from the front.
-fn part(text: &str) -> Option<(u128, &str)> {
-    let (whole, rest) = digits(text)?;
-    let (fraction, rest) = match rest.strip_prefix('.') {
-        Some(rest) => digits(rest)?,
-        None => ("", rest),
-    };
-    if whole.is_empty() && fraction.is_empty() {
-        return None;
-    }
-    let end = rest.find(|c: char| c.is_ascii_digit() || c == '.');
-    let (unit, rest) = rest.split_at(end.unwrap_or(rest.len()));
-    let (_, unit) = UNITS.iter().find(|(name, _)| *name == unit)?;
-    let places = u32::try_from(fraction.len()).ok()?;
-    let number = |digits: &str| match digits {
-        "" => Some(0),
-        digits => digits.parse::<u128>().ok(),
-    };
-    let parts = number(fraction)? * unit / 10_u128.pow(places);
-    Some((number(whole)? * unit + parts, rest))
-}
-
-fn digits(text: &str) -> Option<(&str, &str)> {
-    let end = text.find(|c: char| !c.is_ascii_digit());
-    let (digits, rest) = text.split_at(end.unwrap_or(text.len()));
-    (digits.len() <= DIGITS_MAX).then_some((digits, rest))
+    (sum <= MOST).then_some(sum)
 }
 
 #[cfg(test)]
