@@ -1,5 +1,5 @@
-//! Asks the API server. Credentials come from the keys of `pods`, from the pod's service account, or from a kubeconfig
-//! file with certificates, tokens or a plugin.
+//! Asks the API server and the kubelet. Credentials come from the keys of `pods`, from the pod's service account, or
+//! from a kubeconfig file with certificates, tokens or a plugin.
 //!
 //! Files are read at each request: a rotation needs no reload. Never follows a redirect, never uses a proxy, never
 //! takes an answer above its bound, never decodes one, never shows a secret.
@@ -32,7 +32,7 @@ const SMALL_MAX_BYTES: u64 = 64 << 10;
 /// Threads of such a client for reading credentials.
 const SMALL_DISK_CALLS_MAX: usize = 2;
 
-/// A client of the API server.
+/// A client of the API server, or of a kubelet, which takes the same credentials.
 pub struct ApiClient {
     server: ApiServer,
     answer_max_bytes: u64,

@@ -14,8 +14,8 @@
 //! | [`telemetry`] | model | logging set-up, and its bounds |
 //! | [`runtime`] | model, system | the CRI client: lists and their fallbacks, removals, discovery |
 //! | [`outgoing`] | model, system | requests to other servers: credentials, TLS, bounds |
-//! | [`kubernetes`] | outgoing, system, telemetry | the API server: its credentials, kubeconfig files, plugins, requests |
-//! | [`pods`] | kubernetes, model, outgoing, system | the pod sources |
+//! | [`kubernetes`] | outgoing, system, telemetry | the API server and the kubelet: their credentials, kubeconfig files, plugins, requests |
+//! | [`pods`] | kubernetes, model, outgoing, system, telemetry | the pod sources |
 //! | [`fleet`] | kubernetes, model, outgoing | the brakes that hold for all nodes at once |
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`evidence`] | logs, model | what is kept of a container before it goes |

@@ -1,5 +1,6 @@
-//! Asks other servers over HTTP: the kubelet, Alertmanagers. `kubernetes` asks the API server with the same clients and
-//! bounds. Never follows a redirect, never uses a proxy, never takes an answer above its bound, never shows a secret.
+//! Asks other servers over HTTP: Alertmanagers. `kubernetes` asks the API server and the kubelet with the same clients
+//! and bounds. Never follows a redirect, never uses a proxy, never takes an answer above its bound, never shows a
+//! secret.
 //!
 //! Tokens, passwords and certificates are in files, which are read at each request: a rotation needs no reload.
 

@@ -12,7 +12,6 @@ mod file;
 mod http;
 mod kubelet;
 mod kubelet_socket;
-mod last_answer;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -30,11 +29,9 @@ use crate::system::blocking::BlockingPool;
 pub use auto::Auto;
 pub use config::{Config, SourceName, in_cluster};
 pub use error::Error;
-use http::Http;
-pub use http::Server;
+use file::ReadBefore;
 use kubelet_socket::Confirmed;
 pub use kubelet_socket::PATHS as KUBELET_SOCKETS;
-use last_answer::LastAnswer;
 pub use parse::{ParseError, parse};
 
 /// The largest answer; 500 pods of a busy node are about 5 MiB.
@@ -63,8 +60,9 @@ pub async fn kubelet_configz(
     let Source::Kubelet(server) = config.source(node) else {
         return None;
     };
-    let http = Http::bounded(server, CONFIGZ_MAX_BYTES, disk.clone());
-    Some(kubelet::configz(&http).await.map_err(|error| error.shown()))
+    let client = ApiClient::new(server, CONFIGZ_MAX_BYTES, disk.clone());
+    let answer = kubelet::configz(&client).await;
+    Some(answer.map_err(|error| error.shown()))
 }
 
 /// How new an answer of the API server must be. Other sources have no cache.
@@ -121,7 +119,7 @@ pub enum Source {
         api_server: Option<(ApiServer, String)>,
     },
     /// The kubelet's `/pods` over HTTP.
-    Kubelet(Server),
+    Kubelet(ApiServer),
     /// The API server's list of the pods of one node.
     ApiServer {
         /// The API server.
@@ -167,7 +165,12 @@ pub struct PodSource {
     /// The choices of `auto`; `None`: the source is fixed.
     auto: Option<Auto>,
     chosen: Source,
-    peer: SourcePeer,
+    /// The client of a source that is a server.
+    client: Option<ApiClient>,
+    /// What the API server confirms beside the kubelet's socket.
+    confirmed: Confirmed,
+    /// The previous read of a source that is a file.
+    read_before: Option<ReadBefore>,
     /// This node's name: an answer with a pod of another node is invalid.
     node: String,
     origin: PodOrigin,
@@ -196,7 +199,9 @@ impl PodSource {
         let mut new = Self {
             auto: None,
             chosen: Source::None,
-            peer: SourcePeer::None,
+            client: None,
+            confirmed: Confirmed::default(),
+            read_before: None,
             node: node.to_owned(),
             origin: PodOrigin::default(),
             settle,
@@ -217,8 +222,8 @@ impl PodSource {
     /// Returns how much longer the source must answer well until it is believed; zero if it is, or if there
     /// is no source.
     pub fn unsettled_for(&self) -> Duration {
-        match (&self.peer, self.good_since) {
-            (SourcePeer::None, _) => Duration::ZERO,
+        match (&self.chosen, self.good_since) {
+            (Source::None, _) => Duration::ZERO,
             (_, None) => self.settle,
             (_, Some(since)) => self.settle.saturating_sub(since.elapsed()),
         }
@@ -227,7 +232,7 @@ impl PodSource {
     /// Returns how long a look of this freshness must wait before it begins, to limit quorum reads. Only the
     /// first look of a pass waits.
     pub fn brake(&self, freshness: Freshness) -> Duration {
-        let (Freshness::Quorum { since }, SourcePeer::ApiServer { .. }) = (freshness, &self.peer)
+        let (Freshness::Quorum { since }, Source::ApiServer { .. }) = (freshness, &self.chosen)
         else {
             return Duration::ZERO;
         };
@@ -286,7 +291,7 @@ impl PodSource {
         freshness: Freshness,
         fits: impl FnOnce(&PodList) -> bool,
     ) -> Option<PodsAnswer> {
-        let (Freshness::Quorum { since }, SourcePeer::ApiServer { .. }) = (freshness, &self.peer)
+        let (Freshness::Quorum { since }, Source::ApiServer { .. }) = (freshness, &self.chosen)
         else {
             return None;
         };
@@ -317,18 +322,35 @@ impl PodSource {
         Ok(())
     }
 
+    /// Asks for the pods; `None` if there is no source.
     async fn ask(
         &mut self,
         looked_at: Timestamp,
         freshness: Freshness,
     ) -> Option<Result<PodList, Error>> {
-        let answer = self.peer.ask(&self.disk, &self.node, looked_at, freshness);
-        let answer = tokio::time::timeout(self.timeout, answer).await;
+        let after = self.timeout;
+        let answer = async {
+            let (disk, node) = (&self.disk, self.node.as_str());
+            Some(match (&self.chosen, &self.client) {
+                (Source::File(path), _) => {
+                    file::list(disk, path, node, looked_at, &mut self.read_before).await
+                }
+                (Source::KubeletSocket { paths, .. }, _) => {
+                    kubelet_socket::list(disk, paths, node, &mut self.confirmed).await
+                }
+                (Source::Kubelet(_), Some(client)) => kubelet::list(client, node).await,
+                (Source::ApiServer { node, .. }, Some(client)) => {
+                    api_server::list(client, node, freshness).await
+                }
+                // The choices of `auto` never include `auto`, and each server has its client.
+                (Source::None | Source::Auto(_), _)
+                | (Source::Kubelet(_) | Source::ApiServer { .. }, None) => return None,
+            })
+        };
+        let answer = tokio::time::timeout(after, answer).await;
         answer.unwrap_or_else(|_elapsed| {
-            Some(Err(Error::Timeout {
-                what: self.origin.source.words(),
-                after: self.timeout,
-            }))
+            let what = self.origin.source.words();
+            Some(Err(Error::Timeout { what, after }))
         })
     }
 
@@ -339,7 +361,16 @@ impl PodSource {
 
     /// Changes the source; good answers of one source never count for another.
     fn choose(&mut self, source: Source, why: String) {
-        self.peer = SourcePeer::of(&source, &self.disk);
+        (self.client, self.confirmed, self.read_before) = (None, Confirmed::default(), None);
+        match &source {
+            Source::Kubelet(server) | Source::ApiServer { server, .. } => {
+                self.client = Some(client(server.clone(), &self.disk));
+            }
+            Source::KubeletSocket { api_server, .. } => {
+                self.confirmed = Confirmed::by(api_server.clone(), &self.disk);
+            }
+            Source::None | Source::Auto(_) | Source::File(_) => {}
+        }
         self.origin = PodOrigin {
             source: source.kind(),
             why,
@@ -392,82 +423,9 @@ impl PodSource {
     }
 }
 
-/// The peer to ask, and its state between two answers.
-#[derive(Debug)]
-enum SourcePeer {
-    None,
-    File {
-        path: PathBuf,
-        before: Option<file::ReadBefore>,
-        last_answer: LastAnswer,
-    },
-    KubeletSocket {
-        paths: Vec<PathBuf>,
-        confirmed: Confirmed,
-    },
-    Kubelet(Http, LastAnswer),
-    ApiServer {
-        client: ApiClient,
-        node: String,
-        last_answer: LastAnswer,
-    },
-}
-
-impl SourcePeer {
-    fn of(source: &Source, disk: &BlockingPool) -> Self {
-        match source {
-            // The choices of `auto` never include `auto`.
-            Source::None | Source::Auto(_) => Self::None,
-            Source::File(path) => Self::File {
-                path: path.clone(),
-                before: None,
-                last_answer: LastAnswer::default(),
-            },
-            Source::KubeletSocket { paths, api_server } => Self::KubeletSocket {
-                paths: paths.clone(),
-                confirmed: Confirmed::by(api_server.clone(), disk),
-            },
-            Source::Kubelet(server) => {
-                let http = Http::new(server.clone(), disk.clone());
-                Self::Kubelet(http, LastAnswer::default())
-            }
-            Source::ApiServer { server, node } => Self::ApiServer {
-                client: api_server::client(server.clone(), disk),
-                node: node.clone(),
-                last_answer: LastAnswer::default(),
-            },
-        }
-    }
-
-    /// Asks for the pods; `None` if there is no source.
-    async fn ask(
-        &mut self,
-        disk: &BlockingPool,
-        this_node: &str,
-        looked_at: Timestamp,
-        freshness: Freshness,
-    ) -> Option<Result<PodList, Error>> {
-        Some(match self {
-            Self::None => return None,
-            Self::File {
-                path,
-                before,
-                last_answer,
-            } => {
-                let list = |text: &[u8]| last_answer.parse(text, |text| parse(text, this_node));
-                file::list(disk, path, looked_at, before, list).await
-            }
-            Self::KubeletSocket { paths, confirmed } => {
-                kubelet_socket::list(disk, paths, this_node, confirmed).await
-            }
-            Self::Kubelet(http, last_answer) => kubelet::list(http, this_node, last_answer).await,
-            Self::ApiServer {
-                client,
-                node,
-                last_answer,
-            } => api_server::list(client, node, freshness, last_answer).await,
-        })
-    }
+/// Returns a client for pod lists.
+fn client(server: ApiServer, disk: &BlockingPool) -> ApiClient {
+    ApiClient::new(server, ANSWER_MAX_BYTES, disk.clone())
 }
 
 impl Source {

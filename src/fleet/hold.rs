@@ -310,11 +310,8 @@ mod tests {
     #[tokio::test]
     async fn only_a_hold_of_the_same_switch_outlives_a_restart() {
         let server = |url: &str| {
-            Some(ApiServer::Keys {
-                url: url.to_owned(),
-                token_file: None,
-                tls: TlsConfig::default(),
-            })
+            let tls = TlsConfig::default();
+            Some(ApiServer::new(url.to_owned(), None, tls))
         };
         let new = |url| {
             let fleet = Fleet::default();

@@ -46,15 +46,15 @@ pub enum Error {
     },
 }
 
-/// Words in an error, the key of `pods` to look at, and the key of a kubeconfig's cluster.
+/// Words in an error, how the key of `pods` to look at ends, and the key of a kubeconfig's cluster.
 const ADVICE: [(&str, &str, &str); 5] = [
-    ("UnknownIssuer", "pods.api_ca_file", "certificate-authority"),
-    ("not valid for name", "pods.api_url", "tls-server-name"),
-    ("dns error", "pods.api_url", "server"),
-    ("Connection refused", "pods.api_url", "server"),
+    ("UnknownIssuer", "ca_file", "certificate-authority"),
+    ("not valid for name", "url", "tls-server-name"),
+    ("dns error", "url", "server"),
+    ("Connection refused", "url", "server"),
     (
         "received fatal alert",
-        "pods.api_cert_file",
+        "cert_file",
         "client-certificate of its user",
     ),
 ];
@@ -130,6 +130,14 @@ mod tests {
                 format!("no answer (look at pods.api_url): client error (Connect): {words}");
             assert!(text.starts_with(&start), "{text}");
         }
+        let url = "http://127.0.0.1:1".to_owned();
+        let kubelet = ApiServer::kubelet(url, None, TlsConfig::default());
+        let client = ApiClient::new(kubelet, 1000, BlockingPool::new(1));
+        let text = client.get("/pods").await.unwrap_err().to_string();
+        assert!(
+            text.starts_with("no answer (look at pods.kubelet_url)"),
+            "{text}"
+        );
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Which API server is asked, and where its credentials are.
+//! Which API server or kubelet is asked, and where its credentials are.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,13 @@ use crate::outgoing::{FILE_MAX_BYTES, Named, TlsConfig, credentials_text};
 use crate::system::blocking::BlockingPool;
 use crate::system::file;
 
-/// Which API server, and what to show it.
+/// Which API server or kubelet, and what to show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiServer {
     /// Its URL and files.
     Keys {
+        /// How the keys of the configuration begin that say so.
+        keys: &'static str,
         /// Its URL, without the path of a request.
         url: String,
         /// The file of the token.
@@ -34,6 +36,17 @@ impl ApiServer {
     /// Returns the API server at `url`, which gets the token of a file.
     pub fn new(url: String, token_file: Option<PathBuf>, tls: TlsConfig) -> Self {
         Self::Keys {
+            keys: "pods.api",
+            url,
+            token_file,
+            tls,
+        }
+    }
+
+    /// Returns the kubelet at `url`, which is asked in the same way.
+    pub fn kubelet(url: String, token_file: Option<PathBuf>, tls: TlsConfig) -> Self {
+        Self::Keys {
+            keys: "pods.kubelet",
             url,
             token_file,
             tls,
@@ -59,25 +72,25 @@ impl ApiServer {
     }
 
     /// Returns the settings that hold the credentials.
-    pub fn credential_keys(&self) -> &'static str {
+    pub fn credential_keys(&self) -> String {
         match self {
-            Self::Keys { .. } => "pods.api_token_file, pods.api_cert_file",
-            Self::Kubeconfig { .. } => "pods.api_kubeconfig",
+            Self::Keys { keys, .. } => format!("{keys}_token_file, {keys}_cert_file"),
+            Self::Kubeconfig { .. } => "pods.api_kubeconfig".to_owned(),
         }
     }
 
     /// Returns the setting that holds the address.
-    pub fn url_key(&self) -> &'static str {
+    pub fn url_key(&self) -> String {
         match self {
-            Self::Keys { .. } => "pods.api_url",
-            Self::Kubeconfig { .. } => "pods.api_kubeconfig",
+            Self::Keys { keys, .. } => format!("{keys}_url"),
+            Self::Kubeconfig { .. } => "pods.api_kubeconfig".to_owned(),
         }
     }
 
-    /// Returns where a setting is: in a key of `pods`, or in a field of the kubeconfig file.
+    /// Returns where a setting is: in a key of `pods` that ends so, or in a field of the kubeconfig file.
     pub(super) fn look_at(&self, key: &str, field: &str) -> String {
         match self {
-            Self::Keys { .. } => key.to_owned(),
+            Self::Keys { keys, .. } => format!("{keys}_{key}"),
             Self::Kubeconfig { path, .. } => format!("{field} in {}", path.display()),
         }
     }
@@ -107,6 +120,7 @@ impl ApiServer {
                 url,
                 token_file,
                 tls,
+                ..
             } => {
                 let file = |path: &Option<PathBuf>| path.clone().map(SecretSource::File);
                 Ok(ClusterAccess {

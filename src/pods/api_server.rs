@@ -4,46 +4,20 @@
 
 use reqwest::StatusCode;
 
-use super::last_answer::LastAnswer;
+use super::http::get;
 use super::parse::Author;
-use super::{ANSWER_MAX_BYTES, Error, Freshness, parse};
+use super::{Error, Freshness};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::{PodList, ReadFrom};
-use crate::system::blocking::BlockingPool;
-
-/// Returns a client for pod lists.
-pub(super) fn client(server: ApiServer, disk: &BlockingPool) -> ApiClient {
-    ApiClient::new(server, ANSWER_MAX_BYTES, disk.clone())
-}
 
 /// Reads the pods that the API server has on the node.
 pub(super) async fn list(
     client: &ApiClient,
     node: &str,
     freshness: Freshness,
-    last_answer: &mut LastAnswer,
 ) -> Result<PodList, Error> {
-    let (path, server) = (path(node, freshness), client.server());
-    let what = server.line("GET", &path);
-    let answer = client.get(&path).await;
-    let answer = answer.map_err(|source| Error::ApiServer {
-        what: what.clone(),
-        source,
-    })?;
-    if answer.status != StatusCode::OK {
-        return Err(Error::Refused {
-            what,
-            advice: advice(server, answer.status),
-            status: answer.status,
-        });
-    }
-    let parse = |text: &[u8]| parse::parse_answer(text, Author::ApiServer, node);
-    let list = last_answer.parse(&answer.bytes, parse);
-    let content_type = answer.content_type.as_deref();
-    let list = list.map_err(|source| Error::NotPods {
-        what: format!("{what} ({})", content_type.unwrap_or("no content type")),
-        source,
-    })?;
+    let body = get(client, &path(node, freshness), advice).await?;
+    let list = body.pods(Author::ApiServer, node)?;
     let read_from = match freshness {
         Freshness::Cached => ReadFrom::Cache,
         Freshness::Quorum { .. } => ReadFrom::Origin,

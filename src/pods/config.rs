@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Auto, KUBELET_SOCKETS, Server, Source};
+use super::{Auto, KUBELET_SOCKETS, Source};
 use crate::kubernetes::ApiServer;
 use crate::model::labelled;
 use crate::model::setting::{
@@ -120,32 +120,21 @@ impl Config {
     /// `with_api_server` are further sources beside which the API server is asked, for other things than pods.
     pub fn validate(&self, with_api_server: &[SourceName], refuse: &mut dyn FnMut(&str, String)) {
         use SourceName::{ApiServer, Auto, File, Kubelet, KubeletSocket};
-        let (kubelet, api) = (
-            &[Kubelet][..],
-            [&[Auto, ApiServer], with_api_server].concat(),
-        );
-        let api = api.as_slice();
-        let has = |file: &Option<PathBuf>| file.is_some();
-        for (key, is_set, sources) in [
-            (
-                "kubelet_socket",
-                has(&self.kubelet_socket),
-                &[Auto, KubeletSocket][..],
-            ),
-            ("kubelet_url", self.kubelet_url.is_some(), kubelet),
-            ("kubelet_token_file", has(&self.kubelet_token_file), kubelet),
-            ("kubelet_ca_file", has(&self.kubelet_ca_file), kubelet),
-            ("kubelet_cert_file", has(&self.kubelet_cert_file), kubelet),
-            ("kubelet_key_file", has(&self.kubelet_key_file), kubelet),
-            ("api_url", self.api_url.is_some(), api),
-            ("api_token_file", has(&self.api_token_file), api),
-            ("api_ca_file", has(&self.api_ca_file), api),
-            ("api_cert_file", has(&self.api_cert_file), api),
-            ("api_key_file", has(&self.api_key_file), api),
-            ("api_kubeconfig", has(&self.api_kubeconfig), api),
-            ("api_context", self.api_context.is_some(), api),
-            ("file", has(&self.file), &[File][..]),
-        ] {
+        let api = [&[Auto, ApiServer], with_api_server].concat();
+        for (key, is_set) in self.keys_of_sources() {
+            let sources = match key {
+                "file" => &[File][..],
+                "kubelet_socket" => &[Auto, KubeletSocket],
+                key if key.starts_with("kubelet_") => &[Kubelet],
+                _ => api.as_slice(),
+            };
+            let is_in_kubeconfig =
+                key.starts_with("api_") && !["api_kubeconfig", "api_context"].contains(&key);
+            if is_set && is_in_kubeconfig && self.api_kubeconfig.is_some() {
+                // A second place for one of its parts would silently win or lose.
+                let text = "is set, and so is pods.api_kubeconfig, which says the same";
+                refuse(&format!("pods.{key}"), text.to_owned());
+            }
             if is_set && !sources.contains(&self.source) {
                 let sources: Vec<_> = sources.iter().map(|source| source.label()).collect();
                 let text = format!(
@@ -161,7 +150,10 @@ impl Config {
                         (KUBERNETES_SERVICE_HOST is not set)";
             refuse("pods.api_url", text.to_owned());
         }
-        self.validate_kubeconfig(refuse);
+        if self.api_context.is_some() && self.api_kubeconfig.is_none() {
+            let text = "is set, but pods.api_kubeconfig is not";
+            refuse("pods.api_context", text.to_owned());
+        }
         if self.source == File && self.file.is_none() {
             refuse(
                 "pods.file",
@@ -183,27 +175,24 @@ impl Config {
         }
     }
 
-    /// A kubeconfig file says all: a second place for one of its parts would silently win or lose.
-    fn validate_kubeconfig(&self, refuse: &mut dyn FnMut(&str, String)) {
-        if self.api_kubeconfig.is_none() {
-            if self.api_context.is_some() {
-                let text = "is set, but pods.api_kubeconfig is not";
-                refuse("pods.api_context", text.to_owned());
-            }
-            return;
-        }
-        for (key, is_set) in [
+    /// Returns the keys that only some sources use, and whether each is set.
+    fn keys_of_sources(&self) -> [(&'static str, bool); 14] {
+        [
+            ("kubelet_socket", self.kubelet_socket.is_some()),
+            ("kubelet_url", self.kubelet_url.is_some()),
+            ("kubelet_token_file", self.kubelet_token_file.is_some()),
+            ("kubelet_ca_file", self.kubelet_ca_file.is_some()),
+            ("kubelet_cert_file", self.kubelet_cert_file.is_some()),
+            ("kubelet_key_file", self.kubelet_key_file.is_some()),
             ("api_url", self.api_url.is_some()),
             ("api_token_file", self.api_token_file.is_some()),
             ("api_ca_file", self.api_ca_file.is_some()),
             ("api_cert_file", self.api_cert_file.is_some()),
             ("api_key_file", self.api_key_file.is_some()),
-        ] {
-            if is_set {
-                let text = "is set, and so is pods.api_kubeconfig, which says the same";
-                refuse(&format!("pods.{key}"), text.to_owned());
-            }
-        }
+            ("api_kubeconfig", self.api_kubeconfig.is_some()),
+            ("api_context", self.api_context.is_some()),
+            ("file", self.file.is_some()),
+        ]
     }
 
     /// The kubelet needs a certificate from a trusted signer, even on this machine: otherwise a process that
@@ -265,7 +254,7 @@ impl Config {
 
     /// Without a URL the kubelet on this machine is asked, and its certificate must have the node's name,
     /// because no kubelet certificate has the loopback address.
-    fn kubelet(&self, node: &str) -> Server {
+    fn kubelet(&self, node: &str) -> ApiServer {
         let (url, server_name) = match (&self.kubelet_url, dns_name(node)) {
             (Some(url), _) => (url.clone(), None),
             (None, Some(name)) => {
@@ -279,7 +268,7 @@ impl Config {
             server_name,
             ..self.kubelet_tls()
         };
-        Server::new(url, self.kubelet_token_file.clone(), tls)
+        ApiServer::kubelet(url, self.kubelet_token_file.clone(), tls)
     }
 
     fn kubelet_tls(&self) -> TlsConfig {
@@ -384,19 +373,25 @@ fn in_brackets(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// The URL of the kubelet, and the name that its certificate must have.
+    fn asked(config: &Config, node: &str) -> (String, Option<String>) {
+        match config.kubelet(node) {
+            ApiServer::Keys { url, tls, .. } => (url, tls.server_name),
+            ApiServer::Kubeconfig { .. } => panic!("no keys"),
+        }
+    }
+
     #[test]
     fn without_a_url_the_kubelet_here_is_asked_by_the_nodes_name() {
-        let server = Config::default().kubelet("Node-1");
-        assert_eq!(server.url, "https://127.0.0.1:10250");
-        let name = server.client.tls_config.server_name;
+        let (url, name) = asked(&Config::default(), "Node-1");
+        assert_eq!(url, "https://127.0.0.1:10250");
         assert_eq!(name.as_deref(), Some("node-1"));
     }
 
     #[test]
     fn a_node_that_is_named_by_its_address_is_asked_there() {
-        let server = Config::default().kubelet("10.0.0.7");
-        assert_eq!(server.url, "https://10.0.0.7:10250");
-        assert_eq!(server.client.tls_config.server_name, None);
+        let here = ("https://10.0.0.7:10250".to_owned(), None);
+        assert_eq!(asked(&Config::default(), "10.0.0.7"), here);
     }
 
     #[test]
@@ -405,9 +400,8 @@ mod tests {
             kubelet_url: Some("https://10.0.0.7:10250".to_owned()),
             ..Config::default()
         };
-        let server = config.kubelet("node-1");
-        assert_eq!(server.url, "https://10.0.0.7:10250");
-        assert_eq!(server.client.tls_config.server_name, None);
+        let there = ("https://10.0.0.7:10250".to_owned(), None);
+        assert_eq!(asked(&config, "node-1"), there);
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Errors of pod sources, with advice. Never contains a token.
 
-use std::iter::successors;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ParseError;
-use crate::{kubernetes, outgoing};
+use crate::{kubernetes, telemetry};
 
 /// Why a source returned no pod list.
 #[derive(Debug, thiserror::Error)]
@@ -34,18 +33,9 @@ pub enum Error {
     /// The file changed under the reader.
     #[error("{}: it was written while it was read", .0.display())]
     Changed(PathBuf),
-    /// The request failed.
-    #[error("GET {url}")]
-    Request {
-        /// The URL.
-        url: String,
-        /// The cause.
-        #[source]
-        source: outgoing::Error,
-    },
-    /// The API server gave no answer.
+    /// There was no answer.
     #[error("{what}")]
-    ApiServer {
+    Request {
         /// The request.
         what: String,
         /// The cause.
@@ -93,7 +83,7 @@ impl Error {
     /// Returns the text for readers.
     pub(super) fn shown(&self) -> String {
         let text = self.text();
-        if let Self::ApiServer { source, .. } = self {
+        if let Self::Request { source, .. } = self {
             source.hide(text)
         } else {
             text
@@ -102,14 +92,7 @@ impl Error {
 
     /// Returns the error with its causes, in one line, for the log.
     pub(super) fn text(&self) -> String {
-        let mut text = self.to_string();
-        let causes = successors(std::error::Error::source(self), |&error| error.source());
-        for said in causes.map(ToString::to_string) {
-            // Some errors already include their cause.
-            if !text.ends_with(&said) {
-                text = format!("{text}: {said}");
-            }
-        }
+        let mut text = telemetry::chain(self);
         if text.contains("CaUsedAsEndEntity") {
             text.push_str(
                 ": the server's certificate is its own CA, as `openssl req -x509` makes it. Make it with \

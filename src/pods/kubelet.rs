@@ -2,33 +2,25 @@
 
 use reqwest::StatusCode;
 
-use super::http::{Http, Server};
-use super::last_answer::LastAnswer;
+use super::Error;
+use super::http::get;
 use super::parse::Author;
-use super::{Error, parse};
+use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::PodList;
 
 /// Reads the kubelet's pods.
-pub(super) async fn list(
-    http: &Http,
-    node: &str,
-    last_answer: &mut LastAnswer,
-) -> Result<PodList, Error> {
-    let body = http.get("/pods", advice).await?;
-    let parse = |text: &[u8]| parse::parse_answer(text, Author::Kubelet, node);
-    let parsed = last_answer.parse(&body.bytes, parse);
-    parsed.map_err(|source| Error::NotPods {
-        what: body.what,
-        source,
-    })
+pub(super) async fn list(client: &ApiClient, node: &str) -> Result<PodList, Error> {
+    get(client, "/pods", advice)
+        .await?
+        .pods(Author::Kubelet, node)
 }
 
 /// Reads the kubelet's `/configz`. Asked for people alone, never for pods.
-pub(super) async fn configz(http: &Http) -> Result<Vec<u8>, Error> {
-    Ok(http.get("/configz", configz_advice).await?.bytes)
+pub(super) async fn configz(client: &ApiClient) -> Result<Vec<u8>, Error> {
+    Ok(get(client, "/configz", configz_advice).await?.bytes)
 }
 
-fn configz_advice(server: &Server, status: StatusCode) -> String {
+fn configz_advice(server: &ApiServer, status: StatusCode) -> String {
     match status {
         StatusCode::FORBIDDEN => format!(
             "{} lacks a right: grant its account get on nodes/configz, never nodes/proxy (a kubelet before 1.33 knows \
@@ -39,7 +31,7 @@ fn configz_advice(server: &Server, status: StatusCode) -> String {
     }
 }
 
-fn advice(server: &Server, status: StatusCode) -> String {
+fn advice(server: &ApiServer, status: StatusCode) -> String {
     let shown = server.shown();
     match status {
         StatusCode::UNAUTHORIZED => {

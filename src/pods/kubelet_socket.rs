@@ -14,9 +14,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
 use super::file;
-use super::last_answer::LastAnswer;
 use super::parse::{Author, PodFields, PodListParser, owner};
-use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, api_server};
+use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, api_server, client};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::{PodList, PodUid, SourcePod};
 use crate::system::blocking::BlockingPool;
@@ -36,7 +35,7 @@ const CONFIRM_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// The finished pods that the API server confirms. The kubelet's answer is only its own state: a kubelet that
 /// restarts before the API server has that state would run the pod again.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Confirmed {
     api_server: Option<(ApiClient, String)>,
     finished: BTreeSet<PodUid>,
@@ -46,9 +45,8 @@ pub(super) struct Confirmed {
 impl Confirmed {
     pub(super) fn by(api_server: Option<(ApiServer, String)>, disk: &BlockingPool) -> Self {
         Self {
-            api_server: api_server.map(|(server, node)| (api_server::client(server, disk), node)),
-            finished: BTreeSet::new(),
-            failed_at: None,
+            api_server: api_server.map(|(server, node)| (client(server, disk), node)),
+            ..Self::default()
         }
     }
 
@@ -69,7 +67,7 @@ impl Confirmed {
     }
 
     async fn ask(&mut self, list: &PodList) {
-        let Some((client, node)) = &mut self.api_server else {
+        let Some((client, node)) = &self.api_server else {
             return;
         };
         let failed_at = self.failed_at.take();
@@ -78,8 +76,7 @@ impl Confirmed {
             return;
         }
         // Finished is final, so the cache is enough.
-        let mut last_answer = LastAnswer::default();
-        let asking = api_server::list(client, node, Freshness::Cached, &mut last_answer);
+        let asking = api_server::list(client, node, Freshness::Cached);
         let answer = tokio::time::timeout(CONFIRM_TIMEOUT, asking).await;
         let error = match answer {
             Ok(Ok(answer)) => {

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crisweep::kubernetes::ApiServer;
 use crisweep::model::Pods;
 use crisweep::outgoing::TlsConfig;
-use crisweep::pods::{Freshness, PodSource, Server, Source};
+use crisweep::pods::{Freshness, PodSource, Source};
 use crisweep_sim::{NodeBuilder, Phase, PodSpec, hours};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -302,7 +303,7 @@ async fn a_server_name_is_verified_on_another_address() {
             ..TlsConfig::default()
         };
         let url = kubelet.address.replace("localhost", "https://127.0.0.1");
-        let source = Source::Kubelet(Server::new(url, None, tls));
+        let source = Source::Kubelet(ApiServer::kubelet(url, None, tls));
         let mut source = PodSource::new(source, "node-1", Duration::ZERO, PATIENCE);
         let now = jiff::Timestamp::UNIX_EPOCH;
         source.read(now, Freshness::Cached, |_| true).await.pods
