@@ -1,67 +1,39 @@
 //! Which parts of the look could be read, and how long each took. Alerts on missing parts use this, because
 //! the figures themselves are absent.
 
-use crate::model::every;
-use std::time::Duration;
-
 use super::filesystems;
 use super::page::{MetricsPage, plain, sample, seconds};
 use crate::gc::knowledge::SourceState;
 use crate::runtime;
 use crate::snapshot::{Look, LookResult};
 
-/// A part of a look, as a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "kebab-case")]
-enum Collector {
-    Runtime,
-    Containers,
-    Sandboxes,
-    Images,
-    Filesystems,
-    Pods,
-    Logs,
-}
+/// The parts of a look, as the page names them.
+const PARTS: [&str; 7] = [
+    "runtime",
+    "containers",
+    "sandboxes",
+    "images",
+    "filesystems",
+    "pods",
+    "logs",
+];
 
-impl Collector {
-    const ALL: [Self; 7] = every();
-
-    fn label(self) -> &'static str {
-        self.into()
-    }
-
-    /// Returns whether the part could be read; `None` if there is nothing to read.
-    fn success(self, look: &Look, pods: SourceState) -> Option<bool> {
-        match self {
-            Self::Runtime => Some(look.runtime.is_ok()),
-            Self::Containers => Some(look.containers.is_ok()),
-            Self::Sandboxes => Some(look.sandboxes.is_ok()),
-            Self::Images => Some(look.images.is_ok()),
-            Self::Filesystems => Some(look.filesystems.as_ref().is_ok_and(filesystems::all_read)),
-            Self::Pods => match pods {
-                SourceState::Known => Some(true),
-                SourceState::None => None,
-                SourceState::Settling | SourceState::Failed | SourceState::Incomplete => {
-                    Some(false)
-                }
-            },
-            Self::Logs => self.duration(look).map(|_| look.logs.unread.is_empty()),
-        }
-    }
-
-    /// Returns how long the part took; `None` if it was not tried.
-    fn duration(self, look: &Look) -> Option<Duration> {
-        let duration = match self {
-            Self::Runtime => look.timings.runtime,
-            Self::Containers => look.timings.containers,
-            Self::Sandboxes => look.timings.sandboxes,
-            Self::Images => look.timings.images,
-            Self::Filesystems => look.timings.filesystems,
-            Self::Pods => look.timings.pods,
-            Self::Logs => look.timings.logs,
-        };
-        (!duration.is_zero()).then_some(duration)
-    }
+/// Returns whether each part could be read; `None` if there is nothing to read.
+fn could_be_read(look: &Look, pods: SourceState) -> [Option<bool>; PARTS.len()] {
+    let filesystems = look.filesystems.as_ref();
+    [
+        Some(look.runtime.is_ok()),
+        Some(look.containers.is_ok()),
+        Some(look.sandboxes.is_ok()),
+        Some(look.images.is_ok()),
+        Some(filesystems.is_ok_and(filesystems::all_read)),
+        match pods {
+            SourceState::Known => Some(true),
+            SourceState::None => None,
+            SourceState::Settling | SourceState::Failed | SourceState::Incomplete => Some(false),
+        },
+        (!look.timings.logs.is_zero()).then_some(look.logs.unread.is_empty()),
+    ]
 }
 
 /// Adds the parts of a look. Without a look every part failed, except the runtime if it has answered.
@@ -71,20 +43,32 @@ pub(super) fn encode(
     page: &mut MetricsPage,
 ) {
     let has_answered = runtime.is_some_and(Result::is_ok);
-    let label = |collector: Collector| [("collector", collector.label())];
-    let success = Collector::ALL.into_iter().filter_map(|collector| {
-        let success = match look {
-            Some((look, pods)) => collector.success(look, pods)?,
-            None => collector == Collector::Runtime && has_answered,
-        };
-        Some(sample(label(collector), success))
-    });
+    let success = match look {
+        Some((look, pods)) => could_be_read(look, pods),
+        None => PARTS.map(|part| Some(part == "runtime" && has_answered)),
+    };
+    let success = PARTS.into_iter().zip(success);
+    let success = success.filter_map(|(part, is)| Some(sample([("collector", part)], is?)));
     let help =
         "Whether this part of the look at the node could be read; if not, its metrics are absent";
     page.gauge(plain("crisweep_collector_success"), help, success);
     let Some((look, state)) = look else { return };
-    let took = |it: Collector| Some(sample(label(it), it.duration(look)?));
-    let took = Collector::ALL.into_iter().filter_map(took);
+    let took = &look.timings;
+    let took = [
+        took.runtime,
+        took.containers,
+        took.sandboxes,
+        took.images,
+        took.filesystems,
+        took.pods,
+        took.logs,
+    ];
+    // A part without a time was not tried.
+    let took = PARTS
+        .into_iter()
+        .zip(took)
+        .filter(|(_, took)| !took.is_zero());
+    let took = took.map(|(part, took)| sample([("collector", part)], took));
     let help = "How long this part of the look at the node took";
     page.gauge(seconds("crisweep_collector_duration"), help, took);
     let source = look.pod_origin.source.label();
