@@ -96,16 +96,34 @@ pub struct Fleet {
 
 #[derive(Debug, Default)]
 struct FleetInner {
-    switch: Mutex<Switch>,
-    storm: Mutex<Storm>,
+    known: Mutex<KnownBrakes>,
     stormed: Notify,
-    slot: Mutex<Slot>,
     /// The present request of a pass for a slot.
     request: watch::Sender<SlotRequest>,
     /// The number of the next request.
     next_request: AtomicU64,
-    publishing: Mutex<()>,
     standing: watch::Sender<Standing>,
+}
+
+/// What is known of each brake.
+#[derive(Debug, Default)]
+struct KnownBrakes {
+    switch: Switch,
+    storm: Storm,
+    slot: Slot,
+}
+
+impl KnownBrakes {
+    fn standing(&self) -> Standing {
+        let mut standing = Standing {
+            budget: self.slot.targets.clone(),
+            has_slot: self.slot.held.is_some(),
+            ..Standing::default()
+        };
+        self.switch.put_on(&mut standing);
+        self.storm.put_on(&mut standing);
+        standing
+    }
 }
 
 /// What is known of this node's slot.
@@ -127,13 +145,14 @@ impl Fleet {
 
     /// Takes over a configuration. What is known of the same `ConfigMap` of the same API server stays known.
     pub fn configure(&self, config: &Config, server: Option<ApiServer>) {
-        let place = config.hold_path().map(|path| (server, path));
-        self.inner.switch.lock().configure(place);
-        self.inner.slot.lock().targets = config.budgeted();
-        if config.storm_hold.is_none() {
-            self.inner.storm.lock().clear();
-        }
-        self.publish();
+        self.change(|known| {
+            let place = config.hold_path().map(|path| (server, path));
+            known.switch.configure(place);
+            known.slot.targets = config.budgeted();
+            if config.storm_hold.is_none() {
+                known.storm = Storm::default();
+            }
+        });
     }
 
     /// Returns what passes must heed now.
@@ -148,34 +167,32 @@ impl Fleet {
 
     /// Takes over the hold that an earlier run read, if it is of the same switch. It holds until the switch is read.
     pub fn held_before(&self, hold: &FleetHold) {
-        self.inner.switch.lock().held_before(hold, clock());
-        self.publish();
+        self.change(|known| known.switch.held_before(hold, clock()));
     }
 
     /// Returns the hold that a restart must not lose.
     pub fn hold(&self) -> Option<FleetHold> {
-        self.inner.switch.lock().hold()
+        self.inner.known.lock().switch.hold()
     }
 
     /// Returns when the switch was last read.
     pub fn hold_read_at(&self) -> Option<Timestamp> {
-        self.inner.switch.lock().read_at()
+        self.inner.known.lock().switch.read_at()
     }
 
     /// Returns the status.
     pub fn status(&self) -> FleetStatus {
-        let switch = self.inner.switch.lock();
-        let slot = self.inner.slot.lock();
-        let budget = (!slot.targets.is_empty()).then(|| BudgetStatus {
-            wanted: self.inner.request.borrow().is_some(),
-            slot: slot.held,
-            error: slot.error.clone(),
-        });
+        let known = self.inner.known.lock();
+        let slot = &known.slot;
         let now = Instant::now();
         FleetStatus {
-            hold: switch.status(now),
-            storm: self.inner.storm.lock().status(now),
-            budget,
+            hold: known.switch.status(now),
+            storm: known.storm.status(now),
+            budget: (!slot.targets.is_empty()).then(|| BudgetStatus {
+                wanted: self.inner.request.borrow().is_some(),
+                slot: slot.held,
+                error: slot.error.clone(),
+            }),
         }
     }
 
@@ -199,13 +216,12 @@ impl Fleet {
     }
 
     fn grant(&self, slot: Option<u32>) {
-        self.inner.slot.lock().held = slot;
-        self.publish();
+        self.change(|known| known.slot.held = slot);
     }
 
     /// Notes whether slots could be looked at; says it once in the log.
     fn note_budget(&self, error: Option<&String>) {
-        let mut slot = self.inner.slot.lock();
+        let slot = &mut self.inner.known.lock().slot;
         if let Some(error) = error
             && slot.error.is_none()
         {
@@ -214,22 +230,17 @@ impl Fleet {
         slot.error = error.cloned();
     }
 
-    fn publish(&self) {
-        // Two publishers must not overtake each other.
-        let _in_turn = self.inner.publishing.lock();
-        let mut standing = Standing::default();
-        self.inner.switch.lock().put_on(&mut standing);
-        self.inner.storm.lock().put_on(&mut standing);
-        {
-            let slot = self.inner.slot.lock();
-            standing.budget.clone_from(&slot.targets);
-            standing.has_slot = slot.held.is_some();
-        }
-        self.inner.standing.send_if_modified(|known| {
-            let is_new = *known != standing;
-            *known = standing;
+    /// Changes what is known, and tells passes what they must heed now. Two changes never overtake each other.
+    fn change<T>(&self, change: impl FnOnce(&mut KnownBrakes) -> T) -> T {
+        let mut known = self.inner.known.lock();
+        let changed = change(&mut known);
+        let now = known.standing();
+        self.inner.standing.send_if_modified(|before| {
+            let is_new = *before != now;
+            *before = now;
             is_new
         });
+        changed
     }
 }
 

@@ -198,10 +198,7 @@ pub async fn watch(fleet: Fleet, server: ApiServer, path: String, stop: Cancella
 
 impl Fleet {
     fn note_hold(&self, reading: &HoldAnswer) {
-        let mut switch = self.inner.switch.lock();
-        let is_news = switch.note(reading, clock(), Instant::now());
-        drop(switch);
-        self.publish();
+        let is_news = self.change(|known| known.switch.note(reading, clock(), Instant::now()));
         match reading {
             _ if !is_news => {}
             HoldAnswer::Free => tracing::info!("no passes are held by the fleet's switch"),

@@ -46,10 +46,6 @@ impl Storm {
         self.0.values().map(|(_, until)| *until).min()
     }
 
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-
     pub(super) fn put_on(&self, standing: &mut Standing) {
         standing.storm = self.0.values().next().map(|(name, _)| {
             format!("the alert {name} holds automatic passes on all nodes (fleet.storm_hold)")
@@ -69,12 +65,10 @@ impl Storm {
 impl Fleet {
     /// Notes that an alert fires which holds automatic passes, for so long unless it is seen again.
     pub fn storm(&self, alert: &AlertInfo, hold: Duration) {
-        let is_first = {
-            let mut storm = self.inner.storm.lock();
-            storm.note(alert, Instant::now() + hold);
-            storm.0.len() == 1
-        };
-        self.publish();
+        let is_first = self.change(|known| {
+            known.storm.note(alert, Instant::now() + hold);
+            known.storm.0.len() == 1
+        });
         self.inner.stormed.notify_one();
         if is_first {
             tracing::debug!(alert = alert.name, "an alert holds automatic passes");
@@ -83,10 +77,7 @@ impl Fleet {
 
     /// Notes that such an alert is over.
     pub fn storm_over(&self, alert: &AlertInfo) {
-        let was_there = self.inner.storm.lock().0.remove(&alert.fingerprint);
-        if was_there.is_some() {
-            self.publish();
-        }
+        self.change(|known| drop(known.storm.0.remove(&alert.fingerprint)));
     }
 }
 
@@ -94,7 +85,7 @@ impl Fleet {
 pub async fn watch_storm(fleet: Fleet, stop: CancellationToken) {
     let watching = async {
         loop {
-            let next = fleet.inner.storm.lock().next_end();
+            let next = fleet.inner.known.lock().storm.next_end();
             let over = async {
                 match next {
                     Some(at) => sleep_until(at).await,
@@ -105,8 +96,7 @@ pub async fn watch_storm(fleet: Fleet, stop: CancellationToken) {
                 () = fleet.inner.stormed.notified() => {}
                 () = over => {
                     let now = Instant::now();
-                    fleet.inner.storm.lock().0.retain(|_, (_, until)| *until > now);
-                    fleet.publish();
+                    fleet.change(|known| known.storm.0.retain(|_, (_, until)| *until > now));
                 }
             }
         }
@@ -172,7 +162,7 @@ mod tests {
         for number in 0..=ALERTS_MAX {
             fleet.storm(&alert(number), HOUR);
         }
-        assert_eq!(fleet.inner.storm.lock().0.len(), ALERTS_MAX);
+        assert_eq!(fleet.inner.known.lock().storm.0.len(), ALERTS_MAX);
         for number in 0..ALERTS_MAX {
             fleet.storm_over(&alert(number));
         }
