@@ -79,16 +79,16 @@ pub enum Error {
 }
 
 impl Error {
-    fn os(path: impl Into<String>, errno: Errno) -> Self {
-        let path = path.into();
+    fn os(path: &Path, errno: Errno) -> Self {
+        let path = path.display().to_string();
         Self::Os { path, errno }
     }
 
     /// Classifies an error of `openat2`.
-    fn opening(path: impl Into<String>, errno: Errno) -> Self {
+    fn opening(path: &Path, errno: Errno) -> Self {
         match errno {
             Errno::NOSYS | Errno::PERM => Self::NoOpenat2(errno),
-            Errno::XDEV => Self::Mount(path.into()),
+            Errno::XDEV => Self::Mount(path.display().to_string()),
             errno => Self::os(path, errno),
         }
     }
@@ -115,14 +115,13 @@ impl Roots {
     fn open(&self, root: &Path) -> Result<Option<OwnedFd>, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = if self.host_root == Path::new("/") {
-            openat(CWD, root, flags, Mode::empty())
-                .map_err(|errno| Error::os(root.display().to_string(), errno))
+            openat(CWD, root, flags, Mode::empty()).map_err(|errno| Error::os(root, errno))
         } else {
             let host = openat(CWD, &self.host_root, flags, Mode::empty())
-                .map_err(|errno| Error::os(self.host_root.display().to_string(), errno))?;
+                .map_err(|errno| Error::os(&self.host_root, errno))?;
             let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
             openat2(&host, root, flags, Mode::empty(), resolve)
-                .map_err(|errno| Error::opening(root.display().to_string(), errno))
+                .map_err(|errno| Error::opening(root, errno))
         };
         match opened {
             Ok(root) => Ok(Some(root)),

@@ -37,9 +37,9 @@ pub fn pod_dir(
         Err(Errno::LOOP | Errno::NOTDIR) => {
             return Ok(RemovalOutcome::skipped("it is no longer a directory"));
         }
-        Err(errno) => return Err(Error::opening(path.display().to_string(), errno)),
+        Err(errno) => return Err(Error::opening(&path, errno)),
     };
-    let stat = fstat(&dir).map_err(|errno| Error::os(path.display().to_string(), errno))?;
+    let stat = fstat(&dir).map_err(|errno| Error::os(&path, errno))?;
     if stat.st_ino != inode || modified_at(&stat) != planned {
         return Ok(RemovalOutcome::skipped("it has changed since the plan"));
     }
@@ -109,7 +109,7 @@ pub fn container_log(
                     "its log is not in a directory of its own",
                 ));
             }
-            Err(errno) => return Err(Error::opening(path.display().to_string(), errno)),
+            Err(errno) => return Err(Error::opening(&path, errno)),
         }
     }
     if let Some(link) = link
@@ -145,7 +145,7 @@ fn log_files(dir: &OwnedFd, file: &str, path: &Path, freed_bytes: &mut u64) -> R
         }
         names.len() < DIR_ENTRIES_MAX
     })
-    .map_err(|errno| Error::os(path.display().to_string(), errno))?;
+    .map_err(|errno| Error::os(path, errno))?;
     names.sort();
     let mut removed = false;
     for name in names {
@@ -208,7 +208,7 @@ fn directory(
     match open_below(dir, file_name(name), DIRECTORY) {
         Ok(below) => Ok(Some(below)),
         Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(Error::opening(path.display().to_string(), errno)),
+        Err(errno) => Err(Error::opening(path, errno)),
     }
 }
 
@@ -219,7 +219,7 @@ fn names(dir: &OwnedFd, path: &Path) -> Result<Vec<CString>, Error> {
         names.push(name.to_owned());
         names.len() <= DIR_ENTRIES_MAX
     })
-    .map_err(|errno| Error::os(path.display().to_string(), errno))?;
+    .map_err(|errno| Error::os(path, errno))?;
     Ok(names)
 }
 
@@ -227,7 +227,7 @@ fn stat_of(dir: impl AsFd, name: &CStr, path: &Path) -> Result<Option<Stat>, Err
     match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(Error::os(path.display().to_string(), errno)),
+        Err(errno) => Err(Error::os(path, errno)),
     }
 }
 
@@ -235,7 +235,7 @@ fn stat_of(dir: impl AsFd, name: &CStr, path: &Path) -> Result<Option<Stat>, Err
 fn unlink(dir: impl AsFd, name: &CStr, flags: AtFlags, path: &Path) -> Result<(), Error> {
     match unlinkat(dir, name, flags) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(Error::os(path.display().to_string(), errno)),
+        Err(errno) => Err(Error::os(path, errno)),
     }
 }
 

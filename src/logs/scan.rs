@@ -81,7 +81,7 @@ fn open(roots: &Roots, root: &Path, logs: &mut Logs) -> Option<OwnedFd> {
             let fd = opened.as_ref()?;
             let access = Access::WRITE_OK | Access::EXEC_OK;
             if let Err(errno) = accessat(fd, ".", access, AtFlags::EACCESS) {
-                let error = Error::os(root.display().to_string(), errno);
+                let error = Error::os(root, errno);
                 logs.unwritable.push(error.to_string());
             }
             opened
@@ -125,7 +125,7 @@ fn entries<T>(
         true
     });
     if let Some((name, errno)) = unclear {
-        let error = Error::os(format!("{}/{name}", path.display()), errno);
+        let error = Error::os(&path.join(name), errno);
         logs.unread.push(error.to_string());
     }
     if too_many {
@@ -134,7 +134,7 @@ fn entries<T>(
         logs.unread.push(text);
     }
     if let Err(errno) = read {
-        let error = Error::os(path.display().to_string(), errno);
+        let error = Error::os(path, errno);
         logs.unread.push(error.to_string());
         rows.clear();
     }

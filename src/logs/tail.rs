@@ -54,7 +54,7 @@ pub(super) fn tail_at_most(
     unzipped_max: u64,
 ) -> Result<Option<Tail>, Error> {
     let path = roots.pods.join(log);
-    let missing = |path: &Path| Error::os(path.display().to_string(), Errno::NOENT);
+    let missing = |path: &Path| Error::os(path, Errno::NOENT);
     let root = roots
         .open(&roots.pods)?
         .ok_or_else(|| missing(&roots.pods))?;
@@ -65,7 +65,7 @@ pub(super) fn tail_at_most(
     let dir = match open_below(&root, parent, DIRECTORY) {
         Ok(dir) => dir,
         Err(Errno::NOENT) if has_entries(&root) => return Ok(None),
-        Err(errno) => return Err(Error::opening(path.display().to_string(), errno)),
+        Err(errno) => return Err(Error::opening(&path, errno)),
     };
     let mut end = TailBuffer {
         left: bytes_max,
@@ -86,11 +86,10 @@ pub(super) fn tail_at_most(
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Error {
-    let path = path.display().to_string();
     match Errno::from_io_error(error) {
         Some(errno) => Error::opening(path, errno),
         None => Error::NotALog {
-            path,
+            path: path.display().to_string(),
             error: error.to_string(),
         },
     }

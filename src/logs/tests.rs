@@ -513,10 +513,10 @@ impl Drop for Mounted {
 
 #[test]
 fn failures_have_the_class_that_others_have() {
-    let class = |errno| Error::os("x", errno).class();
+    let class = |errno| Error::os(Path::new("x"), errno).class();
     assert_eq!(class(Errno::BUSY), FailureClass::Busy);
     assert_eq!(class(Errno::NOTEMPTY), FailureClass::Busy);
     assert_eq!(class(Errno::ACCESS), FailureClass::Other);
-    let missing = Error::opening("x", Errno::NOSYS);
+    let missing = Error::opening(Path::new("x"), Errno::NOSYS);
     assert!(missing.to_string().contains("Linux 5.6"), "{missing}");
 }
