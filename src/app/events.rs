@@ -15,17 +15,10 @@ pub(super) async fn run(
     events: Events,
     shutdown: CancellationToken,
 ) {
-    let of = |config: &Config| {
-        let server = config.pods.api_server().filter(|_| config.events.enabled);
-        server.map(|server| (config.events, (server, config.node.name.clone())))
+    let of = |config: &Arc<Config>| {
+        let server = config.pods.api_server().filter(|_| config.events.enabled)?;
+        Some((config.events, (server, config.node.name.clone())))
     };
-    let writing = |config: Arc<Config>, stop| {
-        let (now, events) = (of(&config), events.clone());
-        async move {
-            if let Some((config, to)) = now {
-                write(events, config, to, stop).await;
-            }
-        }
-    };
-    while_set(settings, shutdown, |old, new| of(old) != of(new), writing).await;
+    let writing = |(config, to), stop| write(events.clone(), config, to, stop);
+    while_set(settings, shutdown, of, writing).await;
 }

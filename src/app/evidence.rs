@@ -25,9 +25,8 @@ pub(super) fn run(
     shutdown: CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
     let (journal, metrics) = (runner.journal.clone(), runner.metrics.clone());
-    let dropping = move |config: Arc<Config>, stop: CancellationToken| {
+    let dropping = move |max_age: Option<Duration>, stop: CancellationToken| {
         let (journal, metrics) = (journal.clone(), metrics.clone());
-        let max_age = config.evidence.max_age;
         async move {
             let every = max_age.map_or(SELDOM, |age| (age / LATE_PART).clamp(OFTEN, SELDOM));
             let rested = || stop.run_until_cancelled(tokio::time::sleep(every));
@@ -36,9 +35,8 @@ pub(super) fn run(
             }
         }
     };
-    let differ =
-        |old: &Arc<Config>, new: &Arc<Config>| old.evidence.max_age != new.evidence.max_age;
-    while_set(settings, shutdown, differ, dropping)
+    let of = |config: &Arc<Config>| Some(config.evidence.max_age);
+    while_set(settings, shutdown, of, dropping)
 }
 
 async fn drop_old(journal: &Journal, metrics: &Metrics, max_age: Option<Duration>) {

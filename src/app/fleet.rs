@@ -51,8 +51,18 @@ async fn keep_hold(fleet: &Fleet, journal: &Journal, mut written: Option<FleetHo
     }
 }
 
+/// A configuration as it was loaded; another one even if it says the same.
+#[derive(Clone)]
+struct LoadedConfig(Arc<Config>);
+
+impl PartialEq for LoadedConfig {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 async fn hold(settings: watch::Receiver<Arc<Config>>, fleet: Fleet, shutdown: CancellationToken) {
-    let watching = |config: Arc<Config>, stop| {
+    let watching = |LoadedConfig(config), stop| {
         let fleet = fleet.clone();
         async move {
             let server = config.pods.api_server();
@@ -63,22 +73,15 @@ async fn hold(settings: watch::Receiver<Arc<Config>>, fleet: Fleet, shutdown: Ca
         }
     };
     // Each reload reads the switch anew.
-    let differ = |old: &Arc<Config>, new: &Arc<Config>| !Arc::ptr_eq(old, new);
-    while_set(settings, shutdown, differ, watching).await;
+    let of = |config: &Arc<Config>| Some(LoadedConfig(Arc::clone(config)));
+    while_set(settings, shutdown, of, watching).await;
 }
 
 async fn budget(settings: watch::Receiver<Arc<Config>>, fleet: Fleet, shutdown: CancellationToken) {
-    let of = |config: &Config| {
+    let of = |config: &Arc<Config>| {
         let slots = config.fleet.slots(&config.node.name);
         slots.zip(config.pods.api_server())
     };
-    let keeping = |config: Arc<Config>, stop| {
-        let (now, fleet) = (of(&config), fleet.clone());
-        async move {
-            if let Some((slots, server)) = now {
-                keep_slot(fleet, server, slots, stop).await;
-            }
-        }
-    };
-    while_set(settings, shutdown, |old, new| of(old) != of(new), keeping).await;
+    let keeping = |(slots, server), stop| keep_slot(fleet.clone(), server, slots, stop);
+    while_set(settings, shutdown, of, keeping).await;
 }

@@ -28,18 +28,16 @@ async fn thresholds(
     service: &Service,
     shutdown: CancellationToken,
 ) {
-    let watching = |config: Arc<Config>, stop| async move {
-        if config.thresholds.enabled {
-            let watch = ThresholdWatcher {
-                thresholds: config.thresholds.clone(),
-                observer: service.observer.clone(),
-                worker: service.worker.clone(),
-            };
-            watch.run(stop).await;
-        }
+    let of = |config: &Arc<Config>| Some(config.thresholds.clone()).filter(|it| it.enabled);
+    let watching = |thresholds, stop| {
+        let watch = ThresholdWatcher {
+            thresholds,
+            observer: service.observer.clone(),
+            worker: service.worker.clone(),
+        };
+        async move { watch.run(stop).await }
     };
-    let differ = |old: &Arc<Config>, new: &Arc<Config>| old.thresholds != new.thresholds;
-    while_set(settings, shutdown, differ, watching).await;
+    while_set(settings, shutdown, of, watching).await;
 }
 
 async fn polls(
@@ -48,23 +46,19 @@ async fn polls(
     shutdown: CancellationToken,
 ) {
     let polled = PolledAlerts::default();
-    let polling = |config: Arc<Config>, stop| {
-        let polled = polled.clone();
-        async move {
-            if config.alertmanager.poll.is_empty() {
-                return;
-            }
-            let poll = Poll {
-                alertmanager: config.alertmanager.clone(),
-                node: config.node.name.clone(),
-            };
-            let context = PollContext {
-                worker: service.worker.clone(),
-                metrics: service.metrics.clone(),
-            };
-            poll::run(poll, context, polled, stop).await;
-        }
+    let of = |config: &Arc<Config>| {
+        let poll = Poll {
+            alertmanager: config.alertmanager.clone(),
+            node: config.node.name.clone(),
+        };
+        Some(poll).filter(|it| !it.alertmanager.poll.is_empty())
     };
-    let differ = |old: &Arc<Config>, new: &Arc<Config>| old.alertmanager != new.alertmanager;
-    while_set(settings, shutdown, differ, polling).await;
+    let polling = |poll, stop| {
+        let context = PollContext {
+            worker: service.worker.clone(),
+            metrics: service.metrics.clone(),
+        };
+        poll::run(poll, context, polled.clone(), stop)
+    };
+    while_set(settings, shutdown, of, polling).await;
 }

@@ -43,7 +43,7 @@ const HOLD_GONE_AFTER: u32 = 4;
 const SIMILAR_EVERY: u64 = 100;
 
 /// Which Alertmanagers to ask, and for which node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Poll {
     /// The Alertmanagers, and how often to ask them.
     pub alertmanager: Alertmanager,
