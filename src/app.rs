@@ -377,7 +377,7 @@ pub async fn set_up(
         })
     };
     let config = load().await.map_err(anyhow::Error::msg)?;
-    telemetry::init(&config.log).map_err(|error| anyhow::Error::msg(telemetry::chain(&error)))?;
+    telemetry::init(&config.log).map_err(anyhow::Error::msg)?;
     for variable in &config.strange {
         tracing::warn!(
             variable,

@@ -14,7 +14,7 @@ use tracing::Subscriber;
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::prelude::*;
@@ -60,31 +60,15 @@ pub enum LogFormat {
     Json,
 }
 
-/// Why the log could not be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The filter is invalid.
-    #[error("log.level {level:?}")]
-    Filter {
-        /// The filter.
-        level: String,
-        /// Why.
-        #[source]
-        source: ParseError,
-    },
-    /// Another part of the process set up the log before.
-    #[error("logging is already set up")]
-    Taken(#[source] tracing::subscriber::SetGlobalDefaultError),
-}
-
 /// Sets up the log on standard error, as configured.
 ///
 /// # Errors
 /// If the level is no filter, or the log is already set up.
-pub fn init(log: &Log) -> Result<(), Error> {
+pub fn init(log: &Log) -> Result<(), String> {
     let colours = has_colours(std::io::stderr().is_terminal());
     let (subscriber, set) = subscriber(log, stderr::stderr(), colours)?;
-    tracing::subscriber::set_global_default(subscriber).map_err(Error::Taken)?;
+    tracing::subscriber::set_global_default(subscriber)
+        .map_err(|error| format!("logging is already set up: {error}"))?;
     // The subscriber was set once, so this is too.
     let _first = SET.set(set);
     Ok(())
@@ -120,14 +104,14 @@ fn subscriber<W>(
     log: &Log,
     writer: W,
     colours: bool,
-) -> Result<(Box<dyn Subscriber + Send + Sync>, Set), Error>
+) -> Result<(Box<dyn Subscriber + Send + Sync>, Set), String>
 where
     W: for<'w> MakeWriter<'w> + Clone + Send + Sync + 'static,
 {
     let (filter, filters) = reload::Layer::new(filter(&log.level)?);
     let (lines, formats) = reload::Layer::new(lines(log.format, writer.clone(), colours));
     let set = Box::new(move |log: &Log| {
-        let filter = self::filter(&log.level).map_err(|error| chain(&error))?;
+        let filter = self::filter(&log.level)?;
         let lines = self::lines(log.format, writer.clone(), colours);
         let set = filters.reload(filter).and_then(|()| formats.reload(lines));
         set.map_err(|error| error.to_string())
@@ -135,11 +119,9 @@ where
     Ok((Box::new(registry().with(filter).with(lines)), set))
 }
 
-fn filter(level: &str) -> Result<Targets, Error> {
-    level.parse().map_err(|source| Error::Filter {
-        level: level.to_owned(),
-        source,
-    })
+fn filter(level: &str) -> Result<Targets, String> {
+    let filter = level.parse::<Targets>();
+    filter.map_err(|error| format!("log.level {level:?}: {error}"))
 }
 
 fn lines<S, W>(format: LogFormat, writer: W, colours: bool) -> Box<dyn Layer<S> + Send + Sync>
