@@ -178,7 +178,7 @@ pub(super) fn assemble(configz: Configz, process: Process) -> KubeletSettings {
         Configz::Answer(bytes) => match parse::configz(&bytes) {
             Ok(answer) => {
                 sources.insert(0, "/configz".to_owned());
-                for it in KNOWN.iter().filter(|it| it.is_key) {
+                for it in KNOWN.iter().filter(|it| it.is_key()) {
                     let value = answer.get(it.name).and_then(|value| it.kind.read(value));
                     let from = SettingOrigin::Configz;
                     known.settings.extend(value.map(|value| (it.name, Setting { value, from })));
@@ -203,7 +203,7 @@ fn one(
     if let Some(text) = it.flag.and_then(|flag| flags.get(flag)) {
         return set(it.kind.of_text(text)?, SettingOrigin::Flag);
     }
-    if it.is_key {
+    if it.is_key() {
         if let Some(value) = table.get(it.name).filter(|value| !value.is_null()) {
             return set(it.kind.read(value)?, SettingOrigin::File);
         }
@@ -247,10 +247,10 @@ fn ignored_keys(document: &Value, file: &str, ignored: &mut Vec<IgnoredKey>) {
         // Keys are compared with their case.
         let meant = KNOWN.iter().find(|it| match mistaken {
             Some((_, meant)) => it.name == *meant,
-            None => it.is_key && it.name != key && it.name.eq_ignore_ascii_case(&bare),
+            None => it.is_key() && it.name != key && it.name.eq_ignore_ascii_case(&bare),
         });
         if let Some(meant) = meant.filter(|_| ignored.len() < MOST) {
-            let dashes = if meant.is_key { "" } else { "--" };
+            let dashes = if meant.is_key() { "" } else { "--" };
             ignored.push(IgnoredKey {
                 key: key.clone(),
                 value: parse::short(value),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytesize::ByteSize;
 use serde_json::json;
 
 use super::kubelet::{self, IgnoredKey};
@@ -222,25 +223,12 @@ fn eviction(facts: &DoctorFacts) -> Option<Finding> {
 /// Returns the percentage of use at which a threshold for available bytes is crossed.
 #[expect(clippy::cast_precision_loss, reason = "a percentage")]
 fn evicts_at(written: &str, usage: Option<FilesystemUsage>) -> Option<f64> {
-    const UNITS: [(&str, f64); 8] = [
-        ("Ki", 1024.0),
-        ("Mi", 1_048_576.0),
-        ("Gi", 1_073_741_824.0),
-        ("Ti", 1_099_511_627_776.0),
-        ("k", 1e3),
-        ("M", 1e6),
-        ("G", 1e9),
-        ("T", 1e12),
-    ];
     if let Some(percent) = written.strip_suffix('%') {
         let percent: f64 = percent.parse().ok()?;
         return (percent > 0.0).then_some(100.0 - percent);
     }
-    let unit = UNITS
-        .iter()
-        .find_map(|(unit, factor)| Some((written.strip_suffix(unit)?, *factor)));
-    let (number, factor) = unit.unwrap_or((written, 1.0));
-    let bytes = number.parse::<f64>().ok()? * factor;
+    let bytes: ByteSize = written.parse().ok()?;
+    let bytes = bytes.as_u64() as f64;
     let capacity = usage
         .map(|it| it.capacity_bytes as f64)
         .filter(|it| *it > 0.0)?;

@@ -1,6 +1,6 @@
 //! What else crisweep knows and someone should look at.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::json;
 
@@ -9,9 +9,7 @@ use super::{DoctorFacts, Finding, NODE_UNREAD, Severity};
 use crate::config::Mode;
 use crate::gc::Limit;
 use crate::gc::images::used_percent;
-use crate::model::{
-    Container, FailureClass, ImageNames, ImageStore, Pods, PodsUnknown, short_size,
-};
+use crate::model::{Container, FailureClass, ImageStore, Pods, PodsUnknown, short_size};
 
 pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     [
@@ -157,21 +155,9 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
 
 /// Counts the images that nothing uses; `None`: not all users are known.
 fn unused(facts: &DoctorFacts, store: &ImageStore) -> Option<(u64, u64)> {
-    let (ImageNames::Known(sandbox), ImageNames::Known(volume)) =
-        (&store.sandbox_images, &store.volume_images)
-    else {
-        return None;
-    };
-    let of_containers = facts.containers.iter().flat_map(|row| &row.image.names);
-    let used: BTreeSet<&str> = of_containers
-        .chain(sandbox)
-        .chain(volume)
-        .map(String::as_str)
-        .collect();
-    let rows = store
-        .rows
-        .iter()
-        .filter(|it| !it.pinned && it.names().all(|name| !used.contains(name)));
+    let users = store.used_by(&facts.containers)?;
+    let rows = store.rows.iter();
+    let rows = rows.filter(|it| !it.pinned && !users.matches(it));
     Some(rows.fold((0, 0), |(count, bytes), it| {
         (count + 1, bytes + it.size_bytes)
     }))

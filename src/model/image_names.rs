@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::Image;
+use super::{Container, ContainerImage, Image, ImageNames, ImageStore};
 
 /// Digits of a SHA-256 digest.
 const DIGEST_DIGITS: usize = 64;
@@ -48,6 +48,25 @@ impl ImageMatcher {
                 .beginnings
                 .iter()
                 .any(|beginning| digits.starts_with(beginning))
+    }
+}
+
+impl ImageStore {
+    /// Collects every name by which these containers, their volumes and the sandboxes use an image; `None` if some are
+    /// unknown.
+    pub fn used_by(&self, containers: &[Container]) -> Option<ImageMatcher> {
+        // Most containers share their image with others: found by its address, which is cheaper than by its names.
+        let mut users: Vec<&ContainerImage> = containers.iter().map(|c| &*c.image).collect();
+        users.sort_unstable_by_key(|image| std::ptr::from_ref::<ContainerImage>(image));
+        users.dedup_by(|one, other| std::ptr::eq(*one, *other));
+        let mut names: Vec<&String> = users.iter().flat_map(|user| &user.names).collect();
+        for others in [&self.volume_images, &self.sandbox_images] {
+            match others {
+                ImageNames::Known(others) => names.extend(others),
+                ImageNames::Unknown(_) => return None,
+            }
+        }
+        Some(ImageMatcher::new(names.into_iter().map(String::as_str)))
     }
 }
 

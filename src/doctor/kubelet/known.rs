@@ -32,8 +32,6 @@ pub(super) enum ValueKind {
 pub(super) struct KnownSetting {
     /// Its name in reports: the key, or the flag if it has no key.
     pub(super) name: &'static str,
-    /// Whether a configuration file may have it.
-    pub(super) is_key: bool,
     pub(super) flag: Option<&'static str>,
     pub(super) kind: ValueKind,
     /// The kubelet's default.
@@ -48,27 +46,23 @@ const fn setting(
 ) -> KnownSetting {
     KnownSetting {
         name,
-        is_key: true,
         flag,
         kind,
         default,
     }
 }
 
-const fn flag(name: &'static str, kind: ValueKind, default: &'static str) -> KnownSetting {
-    KnownSetting {
-        name,
-        is_key: false,
-        flag: Some(name),
-        kind,
-        default,
+impl KnownSetting {
+    /// Says whether a configuration file may have it.
+    pub(super) fn is_key(&self) -> bool {
+        self.flag != Some(self.name)
     }
 }
 
 pub(super) const KNOWN: [KnownSetting; 11] = [
-    flag(MAX_DEAD, Whole, "-1"),
-    flag(MAX_PER_CONTAINER, Whole, "1"),
-    flag(MIN_AGE, Text, "0s"),
+    setting(MAX_DEAD, Some(MAX_DEAD), Whole, "-1"),
+    setting(MAX_PER_CONTAINER, Some(MAX_PER_CONTAINER), Whole, "1"),
+    setting(MIN_AGE, Some(MIN_AGE), Text, "0s"),
     setting(IMAGE_HIGH, Some("image-gc-high-threshold"), Whole, "85"),
     setting(IMAGE_LOW, Some("image-gc-low-threshold"), Whole, "80"),
     setting(

@@ -42,27 +42,22 @@ pub(in crate::doctor) fn process(host_root: &Path) -> Process {
     let until = Instant::now() + SEARCH;
     for table in tables {
         match search(table, until) {
-            Ok(Some(KubeletProcess::Kubelet(pid, args))) => {
+            Ok(Process::Seen { pid, args, .. }) => {
                 let files = files(host_root, &args);
                 return Process::Seen { pid, args, files };
             }
-            Ok(Some(KubeletProcess::Within(program))) => return Process::Within(program),
-            Ok(None) => {}
+            Ok(Process::Within(program)) => return Process::Within(program),
+            Ok(Process::Hidden | Process::Unread(_)) => {}
             Err(why) => unread = unread.or(Some(format!("{}: {why}", table.display()))),
         }
     }
     unread.map_or(Process::Hidden, Process::Unread)
 }
 
-enum KubeletProcess {
-    Kubelet(u32, Vec<String>),
-    Within(&'static str),
-}
-
-/// Looks for a process that is the kubelet and not in a pod. One in a pod counts only if there is no other.
-fn search(table: &Path, until: Instant) -> Result<Option<KubeletProcess>, String> {
+/// Looks for a process that is the kubelet, or has it within itself, and is not in a pod. Reads no file of it yet.
+fn search(table: &Path, until: Instant) -> Result<Process, String> {
     let entries = fs::read_dir(table).map_err(|error| error.kind().to_string())?;
-    let mut within = None;
+    let mut found = Process::Hidden;
     for (looked_at, entry) in entries.enumerate() {
         if looked_at >= ENTRIES_MAX || Instant::now() >= until {
             return Err(format!("no kubelet among the first {looked_at} entries"));
@@ -76,12 +71,15 @@ fn search(table: &Path, until: Instant) -> Result<Option<KubeletProcess>, String
             continue;
         };
         match program(&args).filter(|_| !is_in_pod(&process)) {
-            Some("kubelet") => return Ok(Some(KubeletProcess::Kubelet(pid, args))),
-            Some(other) => within = within.or(Some(KubeletProcess::Within(other))),
-            None => {}
+            Some("kubelet") => {
+                let files = Vec::new();
+                return Ok(Process::Seen { pid, args, files });
+            }
+            Some(other) if found == Process::Hidden => found = Process::Within(other),
+            Some(_) | None => {}
         }
     }
-    Ok(within)
+    Ok(found)
 }
 
 /// Returns `kubelet`, or the program that has the kubelet within itself; `None`: neither.
