@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::RemoveReason;
+use super::{RemoveReason, labelled};
 
 /// The longest message that is kept. The kubelet reads as much of a termination message.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 10;
@@ -101,18 +101,16 @@ pub struct EvidenceLog {
     pub problem: String,
 }
 
-/// Why something of a container's evidence could not be kept.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
-)]
-#[strum(serialize_all = "kebab-case")]
-pub enum EvidenceFailure {
-    /// The log exists and cannot be read.
-    Log,
-    /// The log's disk does not answer.
-    LogTimeout,
-    /// The database cannot be written, or has no room.
-    Database,
+labelled! {
+    /// Why something of a container's evidence could not be kept.
+    pub enum EvidenceFailure {
+        /// The log exists and cannot be read.
+        Log,
+        /// The log's disk does not answer.
+        LogTimeout,
+        /// The database cannot be written, or has no room.
+        Database,
+    }
 }
 
 /// Says in a sentence how a container ended.

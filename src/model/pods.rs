@@ -116,24 +116,23 @@ pub enum PodsUnknown {
     Failed(String),
 }
 
-/// A kind of pod source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "kebab-case")]
-pub enum PodSourceKind {
-    /// None.
-    #[default]
-    None,
-    /// A file.
-    File,
-    /// The kubelet's pods API on its socket.
-    KubeletSocket,
-    /// The kubelet's `/pods`.
-    Kubelet,
-    /// The API server.
-    ApiServer,
+labelled! {
+    /// A kind of pod source.
+    #[derive(Default)]
+    pub enum PodSourceKind {
+        /// None.
+        #[default]
+        None,
+        /// A file.
+        File,
+        /// The kubelet's pods API on its socket.
+        KubeletSocket,
+        /// The kubelet's `/pods`.
+        Kubelet,
+        /// The API server.
+        ApiServer,
+    }
 }
-
-labelled!(PodSourceKind);
 
 impl PodSourceKind {
     /// Returns its name in a sentence.

@@ -64,20 +64,18 @@ labelled! {
     }
 }
 
-/// The result of polling an Alertmanager.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
-)]
-#[strum(serialize_all = "kebab-case")]
-pub enum PollResult {
-    /// It answered.
-    Ok,
-    /// It did not answer in time, or could not be reached.
-    Unreachable,
-    /// It answered with another status than 200.
-    Refused,
-    /// The answer is no list of alerts, or is too long.
-    Malformed,
+labelled! {
+    /// The result of polling an Alertmanager.
+    pub enum PollResult {
+        /// It answered.
+        Ok,
+        /// It did not answer in time, or could not be reached.
+        Unreachable,
+        /// It answered with another status than 200.
+        Refused,
+        /// The answer is no list of alerts, or is too long.
+        Malformed,
+    }
 }
 
 /// Why a pass runs.
