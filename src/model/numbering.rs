@@ -97,14 +97,19 @@ impl<'a> Numbering<'a> {
     /// Returns for each number the value that these entries have for its text. The entries must be sorted by
     /// text, without duplicates.
     pub fn beside<T>(&self, entries: impl IntoIterator<Item = (&'a str, T)>) -> Vec<Option<T>> {
-        let entries = entries.into_iter();
-        let mut entries = entries.map(|(key, it)| (head(key), key, it)).peekable();
+        let mut entries = entries.into_iter().peekable();
         let found = self.texts.iter().map(|(begin, text)| {
             loop {
-                let (head, key, _) = entries.peek()?;
-                match head.cmp(begin).then_with(|| compare(key, text)) {
+                let (key, _) = entries.peek()?;
+                // A key that is the text itself is not read: it lies anywhere in memory.
+                let order = if std::ptr::eq(*key, *text) {
+                    Ordering::Equal
+                } else {
+                    head(key).cmp(begin).then_with(|| key.cmp(text))
+                };
+                match order {
                     Ordering::Less => drop(entries.next()),
-                    Ordering::Equal => return entries.next().map(|(.., it)| it),
+                    Ordering::Equal => return entries.next().map(|(_, it)| it),
                     Ordering::Greater => return None,
                 }
             }
@@ -259,10 +264,12 @@ mod tests {
                 }
             }
             let some = wanted.iter().step_by(2).chain(&["c"]).map(|text| (*text, text.len()));
+            let copies: Vec<(String, usize)> = some.clone().map(|(text, it)| (text.to_owned(), it)).collect();
             let lengths = wanted.iter().enumerate();
             let lengths: Vec<_> =
                 lengths.map(|(at, text)| (at % 2 == 0).then_some(text.len())).collect();
-            prop_assert_eq!(numbering.beside(some), lengths);
+            prop_assert_eq!(&numbering.beside(some), &lengths);
+            prop_assert_eq!(numbering.beside(copies.iter().map(|(text, it)| (text.as_str(), *it))), lengths);
             prop_assert_eq!(numbering.find("c"), None);
             prop_assert_eq!(numbering.places().count(), wanted.len());
             for (number, mut places) in numbering.places().enumerate() {
