@@ -154,8 +154,15 @@ impl Worker {
         Arc::clone(&self.inner.config.borrow())
     }
 
-    /// Applies a new configuration to waiting passes: they may start if it ends a pause.
-    pub fn reloaded(&self) {
+    /// Publishes a new configuration. All brakes change at once: no pass begins between the end of a pause and the hold
+    /// that takes its place.
+    pub fn reload(&self, settings: &watch::Sender<Arc<Config>>, config: Arc<Config>) {
+        {
+            let _no_pass_begins = self.inner.state.lock();
+            let server = config.pods.api_server();
+            self.inner.fleet.configure(&config.fleet, server);
+            settings.send_replace(config);
+        }
         self.show_waiting(&mut self.state());
         self.inner.wake.notify_one();
     }

@@ -51,29 +51,10 @@ async fn keep_hold(fleet: &Fleet, journal: &Journal, mut written: Option<FleetHo
     }
 }
 
-/// A configuration as it was loaded; another one even if it says the same.
-#[derive(Clone)]
-struct LoadedConfig(Arc<Config>);
-
-impl PartialEq for LoadedConfig {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
 async fn hold(settings: watch::Receiver<Arc<Config>>, fleet: Fleet, shutdown: CancellationToken) {
-    let watching = |LoadedConfig(config), stop| {
-        let fleet = fleet.clone();
-        async move {
-            let server = config.pods.api_server();
-            fleet.configure(&config.fleet, server.clone());
-            if let (Some(path), Some(server)) = (config.fleet.hold_path(), server) {
-                watch_hold(fleet, server, path, stop).await;
-            }
-        }
-    };
-    // Each reload reads the switch anew.
-    let of = |config: &Arc<Config>| Some(LoadedConfig(Arc::clone(config)));
+    let reloads = settings.clone();
+    let of = |config: &Arc<Config>| config.pods.api_server().zip(config.fleet.hold_path());
+    let watching = |place, stop| watch_hold(fleet.clone(), place, reloads.clone(), stop);
     while_set(settings, shutdown, of, watching).await;
 }
 
@@ -84,4 +65,33 @@ async fn budget(settings: watch::Receiver<Arc<Config>>, fleet: Fleet, shutdown: 
     };
     let keeping = |(slots, server), stop| keep_slot(fleet.clone(), server, slots, stop);
     while_set(settings, shutdown, of, keeping).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::runner;
+    use crate::system::pulse::Pulses;
+    use crate::trigger::Worker;
+
+    #[tokio::test]
+    async fn a_reload_changes_all_brakes_at_once() {
+        let mut paused = Config::default();
+        paused.brakes.pause = true;
+        let mut held = Config::default();
+        held.fleet.namespace = Some("gc".to_owned());
+        held.fleet.hold_config_map = Some("brakes".to_owned());
+        let (settings, changes) = watch::channel(Arc::new(paused.clone()));
+        let runner = runner(changes.clone(), Some("unix:///none".to_owned()));
+        let (runner, fleet) = (runner.await.unwrap(), brakes(&paused, None));
+        let stop = CancellationToken::new();
+        let worker = Worker::new(runner, changes, fleet.clone(), stop, Pulses::default());
+        // No other task has its turn in between.
+        worker.reload(&settings, Arc::new(held));
+        assert!(!worker.config().brakes.pause);
+        assert!(fleet.standing().unknown.is_some());
+        worker.reload(&settings, Arc::new(paused));
+        assert!(worker.config().brakes.pause);
+        assert_eq!(fleet.standing().unknown, None);
+    }
 }

@@ -8,7 +8,8 @@ use hyper::{Method, StatusCode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Fleet, Standing};
@@ -57,11 +58,14 @@ pub struct HoldStatus {
     pub error: Option<String>,
 }
 
+/// The API server and the path of the `ConfigMap` there.
+type Place = (Option<ApiServer>, String);
+
 /// What is known of the switch.
 #[derive(Debug, Default)]
 pub(super) struct Switch {
-    /// The API server and the path of the `ConfigMap` there; `None`: there is no switch.
-    place: Option<(Option<ApiServer>, String)>,
+    /// `None`: there is no switch.
+    place: Option<Place>,
     known: Option<KnownHold>,
     /// Why the latest answer says nothing.
     unclear: Option<String>,
@@ -78,7 +82,7 @@ struct KnownHold {
 }
 
 impl Switch {
-    pub(super) fn configure(&mut self, place: Option<(Option<ApiServer>, String)>) {
+    pub(super) fn configure(&mut self, place: Option<Place>) {
         if self.place != place {
             *self = Self {
                 place,
@@ -182,23 +186,41 @@ impl Switch {
     }
 }
 
-/// Reads the switch again and again, until `stop`.
-pub async fn watch(fleet: Fleet, server: ApiServer, path: String, stop: CancellationToken) {
-    let client = ApiClient::of_small_answers(server);
+/// Reads the switch again and again, until `stop`; anew at each of the `reloads`, which cut no question off.
+pub async fn watch<T>(
+    fleet: Fleet,
+    (server, path): (ApiServer, String),
+    mut reloads: watch::Receiver<T>,
+    stop: CancellationToken,
+) {
+    let client = ApiClient::of_small_answers(server.clone());
+    let place = (Some(server), path);
     let reading = async {
         loop {
-            let reading = read(&client, &path).await;
-            fleet.note_hold(&reading);
+            reloads.mark_unchanged();
+            let reading = read(&client, &place.1).await;
+            fleet.note_hold(&place, &reading);
             // Nodes that started together must not ask together.
-            sleep(READ_EVERY.mul_f64(0.5 + fastrand::f64())).await;
+            let pause = READ_EVERY.mul_f64(0.5 + fastrand::f64());
+            let reloaded = async {
+                if reloads.changed().await.is_err() {
+                    // There will be no more.
+                    std::future::pending::<()>().await;
+                }
+            };
+            let _elapsed = timeout(pause, reloaded).await;
         }
     };
     stop.run_until_cancelled(reading).await;
 }
 
 impl Fleet {
-    fn note_hold(&self, reading: &HoldAnswer) {
-        let is_news = self.change(|known| known.switch.note(reading, clock(), Instant::now()));
+    /// Notes what was read at a place; after a reload that names another one it counts for nothing.
+    fn note_hold(&self, place: &Place, reading: &HoldAnswer) {
+        let is_news = self.change(|known| {
+            let is_here = known.switch.place.as_ref() == Some(place);
+            is_here && known.switch.note(reading, clock(), Instant::now())
+        });
         match reading {
             _ if !is_news => {}
             HoldAnswer::Free => tracing::info!("no passes are held by the fleet's switch"),
@@ -300,6 +322,13 @@ mod tests {
         Fleet::new(&config, None)
     }
 
+    impl Fleet {
+        fn read_here(&self, reading: &HoldAnswer) {
+            let place = self.inner.known.lock().switch.place.clone();
+            self.note_hold(&place.unwrap(), reading);
+        }
+    }
+
     fn state(fleet: &Fleet) -> String {
         fleet.status().hold.unwrap().state.to_owned()
     }
@@ -322,16 +351,16 @@ mod tests {
         };
         let before = new("https://a");
         assert_eq!(before.hold(), None);
-        before.note_hold(&HoldAnswer::Held("why".to_owned()));
+        before.read_here(&HoldAnswer::Held("why".to_owned()));
         let hold = before.hold().unwrap();
         let after = new("https://a");
         after.held_before(&hold);
-        after.note_hold(&HoldAnswer::Away("gone".to_owned()));
+        after.read_here(&HoldAnswer::Away("gone".to_owned()));
         assert_eq!(
             (state(&after).as_str(), after.hold()),
             ("held", Some(hold.clone()))
         );
-        after.note_hold(&HoldAnswer::Free);
+        after.read_here(&HoldAnswer::Free);
         assert_eq!((state(&after).as_str(), after.hold()), ("free", None));
         // What was read is newer.
         after.held_before(&hold);
@@ -365,7 +394,7 @@ mod tests {
         ] {
             let fleet = fleet();
             for reading in readings {
-                fleet.note_hold(reading);
+                fleet.read_here(reading);
             }
             assert_eq!(state(&fleet), wanted, "{readings:?}");
         }
@@ -374,7 +403,7 @@ mod tests {
     #[tokio::test]
     async fn a_reload_forgets_the_switch_only_for_another_one() {
         let fleet = fleet();
-        fleet.note_hold(&HoldAnswer::Held("why".to_owned()));
+        fleet.read_here(&HoldAnswer::Held("why".to_owned()));
         let named = |name: Option<&str>| super::super::Config {
             namespace: Some("n".to_owned()),
             hold_config_map: name.map(str::to_owned),
@@ -382,7 +411,11 @@ mod tests {
         };
         fleet.configure(&named(Some("m")), None);
         assert_eq!(state(&fleet), "held");
+        let before = fleet.inner.known.lock().switch.place.clone().unwrap();
         fleet.configure(&named(Some("other")), None);
+        assert_eq!(state(&fleet), "unknown");
+        // The answer to a question that was asked before the reload.
+        fleet.note_hold(&before, &HoldAnswer::Free);
         assert_eq!(state(&fleet), "unknown");
         fleet.configure(&named(None), None);
         assert_eq!(fleet.standing(), Standing::default());

@@ -58,8 +58,7 @@ impl Service {
         telemetry::set(&config.log)?;
         self.access.replace(access);
         let needs_restart = config.needs_restart.clone();
-        self.settings.send_replace(Arc::new(config));
-        self.worker.reloaded();
+        self.worker.reload(&self.settings, Arc::new(config));
         self.show();
         Ok(needs_restart)
     }

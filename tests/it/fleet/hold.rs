@@ -191,3 +191,27 @@ async fn a_hold_ends_a_pass_by_alert_and_leaves_a_persons() {
         assert_eq!(rig.removals().len(), tried);
     }
 }
+
+#[tokio::test]
+async fn a_reload_that_puts_a_hold_in_place_of_a_pause_lets_no_pass_begin_in_between() {
+    let server = api_server().await;
+    server.reply(held());
+    let mut rig = Rig::start(nodes::litter(2), json!({ "brakes": { "jitter": "1000h" } })).await;
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    let waiting = body["passes"][0].as_str().unwrap();
+    for _ in 0..20 {
+        rig.configure(&json!({
+            "brakes": { "jitter": "0s", "pause": true },
+            "pods": { "api_url": null },
+            "fleet": null,
+        }));
+        assert_eq!(rig.post("/-/reload").await.status, 200);
+        let mut instead = config(&server);
+        instead["brakes"] = json!({ "pause": false });
+        rig.configure(&instead);
+        reload(&rig, &server, "held").await;
+        let pass = rig.pass(waiting).await;
+        assert_eq!(pass["state"], "queued", "{pass:#}");
+    }
+    rig.nothing_was_touched();
+}
