@@ -31,7 +31,8 @@ const ASKED_AT_ONCE_MAX: usize = 4;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer; 1,000 alerts are about a megabyte.
 const ANSWER_MAX_BYTES: u64 = 4 << 20;
-/// Alerts of one answer that are read; a node has a few.
+/// Alerts of one answer that are read; a node has a few. Those that hold are another answer: however many there are,
+/// those about the node are read.
 const ALERTS_MAX: usize = 1000;
 /// After this many answers without an alert about this node the poller also asks for alerts that hold the passes of
 /// all nodes: thresholds heed them too.
@@ -164,8 +165,9 @@ async fn ask_again_and_again(
         let answer = ask_both(&client, &filter, asks_for_hold).await;
         if answer.is_ok() && asks_for_similar {
             let similar = ask_similar(&client, &poll.node).await;
-            let few = similar.iter().take(ALERTS_MAX);
-            few.for_each(|alert| note_similar(&context.metrics, &poll.node, alert));
+            for alert in &similar {
+                note_similar(&context.metrics, &poll.node, alert);
+            }
         }
         polled.note(index, answer, &poll.node, context);
     }
@@ -274,7 +276,16 @@ async fn ask(client: &HttpClient, filter: &str) -> Result<Vec<Alert>, Error> {
     if answer.status != StatusCode::OK {
         return Err(Error::Refused(answer.status));
     }
-    read(&answer.bytes)
+    let mut alerts = read(&answer.bytes)?;
+    if alerts.len() > ALERTS_MAX {
+        tracing::debug!(
+            alerts = alerts.len(),
+            filter,
+            "only the first {ALERTS_MAX} alerts are read"
+        );
+        alerts.truncate(ALERTS_MAX);
+    }
+    Ok(alerts)
 }
 
 /// Reads the active alerts; drops all others whatever the query asked for.
@@ -355,7 +366,7 @@ fn shown(url: &str) -> String {
 fn submit(alerts: &[Alert], node: &str, context: &PollContext) -> AskingAlerts {
     let config = context.worker.config();
     let (mut asking, mut triggers) = (AskingAlerts::new(), Vec::new());
-    for alert in alerts.iter().take(ALERTS_MAX) {
+    for alert in alerts {
         // An Alertmanager may ignore the filter: an alert without the label is not about this node.
         let is_ours = alert.labels.get("node").is_some_and(|name| name == node);
         let result = match judge(&config.alerts, node, Cause::Poll, alert) {

@@ -305,3 +305,22 @@ async fn the_alerts_of_one_that_is_no_longer_asked_count_until_all_others_answer
     at_rest(&away);
     storm_ends(&rig).await;
 }
+
+#[tokio::test]
+async fn however_many_alerts_hold_those_about_the_node_are_read() {
+    let alertmanager = PodServer::plain().await;
+    let labels = json!({ "alertname": "Storm", "crisweep": "hold" });
+    let holds = (0..1500).map(|number| {
+        let mut hold = alert(&labels, "active");
+        hold["fingerprint"] = json!(format!("{number:016x}"));
+        hold
+    });
+    alertmanager.reply_to(HOLD, reply(&holds.collect()));
+    alertmanager.reply(reply(&json!([asks("node-1")])));
+    let rig = rig(&[&alertmanager]).await;
+    polled(&rig, "ok").await;
+    let passes = rig.passes().await;
+    assert_eq!(passes.len(), 1, "{passes:#?}");
+    assert_eq!(passes[0]["state"], "queued");
+    rig.nothing_was_touched();
+}
