@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Alertmanager;
@@ -109,6 +110,8 @@ struct AlertSource {
     failing: Option<PollResult>,
     /// Number of good answers so far.
     answers: u64,
+    /// When its last question ended, or it was configured: reloads do not put the next one off.
+    asked: Option<Instant>,
 }
 
 /// What the Alertmanagers said so far, which a reload keeps. Cloning shares.
@@ -158,7 +161,8 @@ async fn ask_again_and_again(
     loop {
         // Random delay: a thousand nodes that start together must not poll together.
         let part = 0.9 + 0.2 * fastrand::f64();
-        tokio::time::sleep(poll.alertmanager.interval.mul_f64(part)).await;
+        let pause = poll.alertmanager.interval.mul_f64(part);
+        tokio::time::sleep(pause.saturating_sub(polled.asked(index).elapsed())).await;
         // It is never closed.
         let _turn = turns.acquire().await;
         let (asks_for_hold, asks_for_similar) = polled.asks_for_more(index);
@@ -187,6 +191,7 @@ impl PolledAlerts {
             sources.push(AlertSource {
                 name,
                 failing,
+                asked: known.asked.or_else(|| Some(Instant::now())),
                 ..known
             });
         }
@@ -195,6 +200,13 @@ impl PolledAlerts {
                 source.asking.extend(left.asking.clone());
             }
         }
+    }
+
+    /// Returns when the last question to an Alertmanager ended.
+    fn asked(&self, index: usize) -> Instant {
+        let sources = self.0.lock();
+        let asked = sources.get(index).and_then(|it| it.asked);
+        asked.unwrap_or_else(Instant::now)
     }
 
     /// Says whether an Alertmanager is also asked for alerts that hold, and for other names of this node.
@@ -220,6 +232,7 @@ impl PolledAlerts {
         let Some(source) = sources.get_mut(index) else {
             return;
         };
+        source.asked = Some(Instant::now());
         let mut gone = source.note(answer, node, context);
         // The other half of an HA pair may still report it.
         gone.retain(|key, _| !sources.iter().any(|it| it.asking.contains_key(key)));

@@ -2,7 +2,10 @@
 //! cannot reach. The pass measures for itself.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Mode, Thresholds};
@@ -21,6 +24,8 @@ pub struct ThresholdWatcher {
     pub observer: Observer,
     /// Admits passes.
     pub worker: Worker,
+    /// When they were last checked: reloads do not put the next time off.
+    pub checked: Arc<Mutex<Instant>>,
 }
 
 impl ThresholdWatcher {
@@ -28,8 +33,9 @@ impl ThresholdWatcher {
     pub async fn run(self, shutdown: CancellationToken) {
         let mut shown = BTreeSet::new();
         loop {
+            let age = self.checked.lock().elapsed();
             tokio::select! {
-                () = tokio::time::sleep(self.thresholds.interval) => {}
+                () = tokio::time::sleep(self.thresholds.interval.saturating_sub(age)) => {}
                 () = shutdown.cancelled() => return,
             }
             let look = tokio::select! {
@@ -42,6 +48,7 @@ impl ThresholdWatcher {
                     tracing::error!(%error, "the thresholds cannot be checked: no look at the node");
                 }
             }
+            *self.checked.lock() = Instant::now();
         }
     }
 
