@@ -113,7 +113,7 @@ pub async fn serve(
     let past = (runner.journal.clone(), hold);
     let brakes = fleet::run(changes.clone(), brakes, past, shutdown.clone());
     loops.spawn("the fleet's brakes", brakes);
-    let events = events::run(changes.clone(), runner.events.clone(), shutdown.clone());
+    let events = events::run(changes.clone(), &runner, &stop);
     loops.spawn("the writer of Events", events);
     let ages = evidence::run(changes.clone(), &runner, shutdown.clone());
     loops.spawn("the ages of evidence", ages);
@@ -138,7 +138,7 @@ pub async fn serve(
         stop.passes_over.cancel();
         loops.ended().await;
         runner.observer.save_ages();
-        runner.journal.settled(LAST_WRITES).await;
+        runner.journal.closed(LAST_WRITES).await;
     };
     end_in_time(ending).await;
     Ok(())

@@ -3,22 +3,26 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use super::while_set::while_set;
 use crate::config::Config;
-use crate::events::{Events, write};
+use crate::events::write;
+use crate::http::serve::Stop;
+use crate::pass::Runner;
 
-/// Writes until the service shuts down.
-pub(super) async fn run(
+/// Writes until the last pass is over.
+pub(super) fn run(
     settings: watch::Receiver<Arc<Config>>,
-    events: Events,
-    shutdown: CancellationToken,
-) {
-    let of = |config: &Arc<Config>| {
-        let server = config.pods.api_server().filter(|_| config.events.enabled)?;
-        Some((config.events, (server, config.node.name.clone())))
-    };
-    let writing = |(config, to), stop| write(events.clone(), config, to, stop);
-    while_set(settings, shutdown, of, writing).await;
+    runner: &Runner,
+    stop: &Stop,
+) -> impl Future<Output = ()> + use<> {
+    let (events, passes_over) = (runner.events.clone(), stop.passes_over.clone());
+    async move {
+        let of = |config: &Arc<Config>| {
+            let server = config.pods.api_server().filter(|_| config.events.enabled)?;
+            Some((config.events, (server, config.node.name.clone())))
+        };
+        let writing = |(config, to), stop| write(events.clone(), config, to, stop);
+        while_set(settings, passes_over, of, writing).await;
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::event::{Event, InvolvedObject, Reason};
@@ -22,6 +22,8 @@ const LIMIT: RateLimit = RateLimit {
 };
 /// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the last ones may take.
+const LAST_WRITES: Duration = Duration::from_secs(2);
 /// Events that a repetition is added to.
 const WRITTEN_MAX: usize = 64;
 /// How long after its last repetition one is added to. API servers keep Events for an hour.
@@ -56,7 +58,7 @@ struct Sender {
     is_warned: bool,
 }
 
-/// Writes what [`Events`] takes, until `stop`. Takes nothing before and after.
+/// Writes what [`Events`] takes, until `stop`, and then what waits, for a moment. Takes nothing before and after.
 pub async fn write(
     events: Events,
     config: Config,
@@ -80,12 +82,32 @@ pub async fn write(
     }
     *events.inner.config.lock() = config;
     let writing = async {
-        while let Some(event) = queue.recv().await {
+        loop {
+            let next = stop.run_until_cancelled(queue.recv()).await.flatten();
+            let Some(event) = next.or_else(|| queue.try_recv().ok()) else {
+                return;
+            };
             sender.take(&event).await;
         }
     };
-    stop.run_until_cancelled(writing).await;
+    let too_late = async {
+        stop.cancelled().await;
+        sleep(LAST_WRITES).await;
+    };
+    let is_late = tokio::select! {
+        () = writing => false,
+        () = too_late => true,
+    };
     *events.inner.config.lock() = Config::default();
+    // With the one that was being written.
+    let mut lost = u64::from(is_late);
+    while queue.try_recv().is_ok() {
+        lost += 1;
+    }
+    if lost > 0 {
+        tracing::warn!(lost, "Events were not written in time");
+        (0..lost).for_each(|_| events.leave_out(EventResult::LeftOut));
+    }
 }
 
 impl Sender {

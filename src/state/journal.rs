@@ -287,6 +287,17 @@ impl Journal {
         }
     }
 
+    /// Waits until everything is written, the JSON lines too: at most `at_most`. For the end of the process: no pass
+    /// waits for lines.
+    pub async fn closed(&self, at_most: Duration) {
+        let lines = async {
+            if let Some(lines) = &self.lines {
+                lines.settled(at_most).await;
+            }
+        };
+        tokio::join!(self.settled(at_most), lines);
+    }
+
     pub(super) fn put(
         &self,
         records: usize,

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use rustix::fs::OFlags;
 use serde::{Serialize, Serializer};
+use tokio::sync::watch;
 
 use super::passes::{RemovalEnd, RemovalIntent};
 use crate::model::{Pass, RemovalOutcome};
@@ -40,6 +42,8 @@ fn stdout<S: Serializer>(to: S) -> Result<S::Ok, S::Error> {
 pub(super) struct Lines {
     node: Arc<str>,
     queue: SyncSender<String>,
+    /// Number of lines that were put into the queue and are not written.
+    waiting: watch::Sender<u64>,
     health: LineHealth,
 }
 
@@ -80,13 +84,29 @@ impl Lines {
             failing: Arc::default(),
         };
         let thread = std::thread::Builder::new().name("json lines".to_owned());
-        let of_thread = health.clone();
-        thread.spawn(move || run(&to, &lines, &of_thread))?;
+        let waiting = watch::Sender::default();
+        let of_thread = (health.clone(), waiting.clone());
+        thread.spawn(move || run(&to, &lines, &of_thread.0, &of_thread.1))?;
         Ok(Self {
             node: node.into(),
             queue,
+            waiting,
             health,
         })
+    }
+
+    /// Waits until every line is written: at most `at_most`. The others are lost when the process ends.
+    pub(super) async fn settled(&self, at_most: Duration) {
+        let mut waiting = self.waiting.subscribe();
+        let written = waiting.wait_for(|waiting| *waiting == 0);
+        if tokio::time::timeout(at_most, written).await.is_err() {
+            let lines = *self.waiting.borrow();
+            self.health.failures.inc_by(lines);
+            tracing::warn!(
+                lines,
+                "JSON lines of passes and removals are lost at the end"
+            );
+        }
     }
 
     /// Writes a pass that begins or ended.
@@ -116,8 +136,11 @@ impl Lines {
         };
         let text = serde_json::to_string(&line).map_err(|error| error.to_string());
         let queued = text.and_then(|text| {
-            let queued = self.queue.try_send(text + "\n");
-            queued.map_err(|_full| "too many lines wait".to_owned())
+            self.waiting.send_modify(|waiting| *waiting += 1);
+            self.queue.try_send(text + "\n").map_err(|_full| {
+                self.waiting.send_modify(|waiting| *waiting -= 1);
+                "too many lines wait".to_owned()
+            })
         });
         if let Err(error) = queued {
             self.health.lost(&error);
@@ -140,7 +163,7 @@ impl LineHealth {
     }
 }
 
-fn run(to: &LinesTo, lines: &Receiver<String>, health: &LineHealth) {
+fn run(to: &LinesTo, lines: &Receiver<String>, health: &LineHealth, waiting: &watch::Sender<u64>) {
     let mut file = None;
     while let Ok(line) = lines.recv() {
         let written = match to {
@@ -154,6 +177,7 @@ fn run(to: &LinesTo, lines: &Receiver<String>, health: &LineHealth) {
             Ok(()) => health.worked(),
             Err(error) => health.lost(&error.to_string()),
         }
+        waiting.send_modify(|waiting| *waiting -= 1);
     }
 }
 

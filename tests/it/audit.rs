@@ -4,10 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use crisweep_sim::Cni;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::state::rows;
-use crate::support::service::run;
+use crate::support::pipe::Pipe;
+use crate::support::service::{Service, run};
 use crate::support::{Rig, nodes, until};
 
 /// A node whose first pass removes four sandboxes and fails at one.
@@ -275,6 +277,42 @@ async fn lines_that_cannot_be_written_are_counted_and_stop_nothing() {
             .len(),
         1
     );
+}
+
+#[tokio::test]
+async fn lines_that_wait_when_the_service_stops_are_written() {
+    let changes = json!({ "state": { "audit_lines": "stdout" } });
+    let mut rig = Rig::start(nodes::litter(100), changes).await;
+    rig.kill().await;
+    let pipe = Pipe::new();
+    rig.service = Service::start_into(pipe.writer(), &rig.config_file()).await;
+    rig.ready().await;
+    pipe.fill();
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    rig.service.signal(Signal::TERM);
+    let reading = pipe.read_on();
+    rig.service.exited().await;
+    let text = reading.all();
+    let lines = text.lines().filter(|line| !line.is_empty());
+    let lines: Vec<Value> = lines.map(|it| serde_json::from_str(it).unwrap()).collect();
+    assert_eq!(lines.len(), 202);
+    assert_eq!(lines[201]["outcome"], "completed");
+}
+
+#[tokio::test]
+async fn lines_that_wait_when_the_service_stops_and_cannot_be_written_are_named() {
+    let changes = json!({ "state": { "audit_lines": "stdout" } });
+    let mut rig = Rig::start(nodes::litter(2), changes).await;
+    rig.kill().await;
+    let pipe = Pipe::new();
+    rig.service = Service::start_into(pipe.writer(), &rig.config_file()).await;
+    rig.ready().await;
+    pipe.fill();
+    rig.gc("").await;
+    rig.service.signal(Signal::TERM);
+    rig.service.exited().await;
+    let lost = rig.logged("JSON lines of passes and removals are lost at the end");
+    assert_eq!(lost[0]["lines"], 6, "{lost:?}");
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
 //! Kubernetes Events of passes, and an API server that takes them or does not.
 
 use crisweep_sim::{Cni, ContainerSpec, Fault, NodeBuilder, PodSpec, Rpc, hours};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::support::kubelet::{Asked, PodServer, Reply};
+use crate::support::wait::until_true;
 use crate::support::{Rig, nodes, until};
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
@@ -276,4 +278,34 @@ async fn many_finished_pods_leave_the_node_its_event() {
     };
     assert_eq!((kind("Pod"), kind("Node")), (10, 1));
     assert_eq!(rig.metrics().await.get(&series("left-out")), Some(10.0));
+}
+
+#[tokio::test]
+async fn a_pass_that_ends_with_the_service_is_told() {
+    let server = api_server().await;
+    let mut rig = node(nodes::litter(4), &server).await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let id = rig.begin_gc("target=containers").await;
+    rig.removing().await;
+    rig.service.signal(Signal::TERM);
+    let going = "shutting down: no new pass begins; removals in flight may finish";
+    until_true(going, || rig.logged(going).len() == 1).await;
+    rig.sim.clear_faults();
+    rig.service.exited().await;
+    let asked = server.asked();
+    assert_eq!(asked.len(), 1, "{}", rig.log_text());
+    let message = body(&asked[0])["message"].to_string();
+    assert!(message.contains(&id), "{message}");
+}
+
+#[tokio::test]
+async fn events_that_cannot_be_written_before_the_service_ends_are_named() {
+    let server = api_server().await;
+    server.reply(Reply::silence());
+    let mut rig = node(nodes::litter(2), &server).await;
+    rig.gc("target=containers").await;
+    rig.service.signal(Signal::TERM);
+    rig.service.exited().await;
+    let lost = rig.logged("Events were not written in time");
+    assert_eq!(lost.len(), 1, "{}", rig.log_text());
 }

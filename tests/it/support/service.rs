@@ -101,13 +101,22 @@ impl Service {
 
     /// The same, by a command that gets the program's arguments.
     pub(crate) async fn start_as(mut command: Command, config: &Path) -> Self {
+        let output = File::create(config.with_extension("log")).unwrap();
+        command.stdout(output.try_clone().unwrap()).stderr(output);
+        Self::listening(command, config).await
+    }
+
+    /// Starts it with its standard output elsewhere.
+    pub(crate) async fn start_into(stdout: impl Into<Stdio>, config: &Path) -> Self {
+        let mut command = program();
+        let log = File::create(config.with_extension("log")).unwrap();
+        command.stdout(stdout).stderr(log);
+        Self::listening(command, config).await
+    }
+
+    async fn listening(mut command: Command, config: &Path) -> Self {
         let log = config.with_extension("log");
-        let output = File::create(&log).unwrap();
-        command
-            .arg("--config.file")
-            .arg(config)
-            .stdout(output.try_clone().unwrap())
-            .stderr(output);
+        command.arg("--config.file").arg(config);
         let mut child = command.spawn().unwrap();
         let address = until("the service listens", || {
             let listening = lines(&log)
