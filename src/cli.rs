@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod command;
+mod database;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod doctor;

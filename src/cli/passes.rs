@@ -13,20 +13,18 @@ use serde_json::json;
 use super::Output;
 use super::command::args::whole;
 use super::command::text::{outcome_ink, pass_ink, pass_text, table};
+use super::database;
 use super::output::{note, print_json, print_on};
 use super::screen::{Ink, Screen, Wide};
 use super::service::{ServiceQuery, Site};
 use crate::config::Config;
 use crate::model::{Pass, TargetReport, escape, short_duration};
 use crate::state::{self, PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter, RemovalRecord};
-use crate::system::blocking::BlockingPool;
 
 /// How long the service may take to answer.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(10);
 /// The largest answer: 1,000 removals with long errors.
 const ANSWER_MAX_BYTES: usize = 32 << 20;
-/// How long reading the database may take.
-const DISK_PATIENCE: Duration = Duration::from_secs(5);
 /// Passes that are shown, unless `--limit` says otherwise.
 const PASSES: u32 = 20;
 /// Passes that the service remembers beside its database.
@@ -208,8 +206,7 @@ async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<ShownPasses> 
         let removals = state::ask(&dir, &removals)?.rows;
         Ok(ShownPasses { passes, removals })
     };
-    let read = BlockingPool::new(1).run(DISK_PATIENCE, read).await;
-    read.context("the disk of state.dir")?
+    database::read(read).await
 }
 
 fn passes_text(passes: &[Pass], screen: &Screen) -> String {

@@ -1,6 +1,7 @@
 //! `crisweep evidence`: what was kept of removed containers, from the running service or, without one, from its
 //! database. Changes nothing.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,6 +14,7 @@ use super::args::whole;
 use super::service::joined;
 use super::text::table;
 use crate::cli::Output;
+use crate::cli::database;
 use crate::cli::help::texts;
 use crate::cli::output::{note, print, print_bytes, print_json, print_on};
 use crate::cli::screen::{Ink, Screen, Wide};
@@ -188,7 +190,8 @@ async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
     let listed: EvidencePage = match question.ask(path.trim_end_matches('?')).await? {
         Ok(listed) => listed,
         Err(why) => {
-            let page = state::ask(own(&site.config, &why)?, &filter)?;
+            let dir = own(&site.config, &why)?;
+            let page = database::read(move || Ok(state::ask(&dir, &filter)?)).await?;
             let (evidence, next) = (page.rows, page.next);
             EvidencePage { evidence, next }
         }
@@ -213,17 +216,22 @@ async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
             let log = question.bytes(&path).await?;
             (evidence, log.map_err(anyhow::Error::msg)?)
         }
-        Err(why) => match state::ask(own(&site.config, &why)?, &EvidenceOf(args.id.clone()))? {
-            EvidenceFound::One(evidence, packed) => {
-                let log = unpack(&packed).context("the kept log is damaged")?;
-                (*evidence, log)
+        Err(why) => {
+            let (dir, of) = (own(&site.config, &why)?, EvidenceOf(args.id.clone()));
+            match database::read(move || Ok(state::ask(&dir, &of)?)).await? {
+                EvidenceFound::One(evidence, packed) => {
+                    let log = unpack(&packed).context("the kept log is damaged")?;
+                    (*evidence, log)
+                }
+                // `check` has refused ids with other characters than letters and digits.
+                EvidenceFound::Several => {
+                    anyhow::bail!("the ids of several containers begin with \"{}\"", args.id)
+                }
+                EvidenceFound::None => {
+                    anyhow::bail!("no evidence \"{}\" is in the database", args.id)
+                }
             }
-            // `check` has refused ids with other characters than letters and digits.
-            EvidenceFound::Several => {
-                anyhow::bail!("the ids of several containers begin with \"{}\"", args.id)
-            }
-            EvidenceFound::None => anyhow::bail!("no evidence \"{}\" is in the database", args.id),
-        },
+        }
     };
     match args.output {
         _ if args.raw => print_bytes(&log),
@@ -237,8 +245,8 @@ async fn question(site: &Site) -> ServiceQuery {
 }
 
 /// The state directory, read without the service; says so.
-fn own<'a>(config: &'a Config, why: &str) -> anyhow::Result<&'a std::path::Path> {
-    let dir = config.state.dir.as_deref();
+fn own(config: &Config, why: &str) -> anyhow::Result<PathBuf> {
+    let dir = config.state.dir.clone();
     let dir = dir.with_context(|| format!("{why}, and state.dir is null: nothing is kept"))?;
     let place = dir.display();
     note(&format!("{why}: this is from the database in {place}"));

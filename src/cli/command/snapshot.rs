@@ -9,19 +9,17 @@ use clap::Args;
 use reqwest::StatusCode;
 
 use super::looked;
+use crate::cli::database;
 use crate::cli::output::{note, print_bytes};
 use crate::cli::service::{RUNTIME_NAMED, ServiceQuery, Site};
 use crate::config::Config;
 use crate::model::escape;
 use crate::snapshot_file::{self, FILE_MAX_BYTES, SnapshotFile};
 use crate::state::{self, SnapshotBefore};
-use crate::system::blocking::BlockingPool;
 use crate::system::file::{Existing, try_private, write_private};
 
 /// How long the service may take: a look at a sick node, then the file.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long reading the database may take.
-const DISK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Arguments of `snapshot`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 #[command(after_long_help = AFTER_HELP)]
@@ -152,9 +150,7 @@ async fn kept(config: &Config, pass: &str) -> anyhow::Result<Vec<u8>> {
     let dir = config.state.dir.clone();
     let dir = dir.context("nothing is kept (state.dir: null)")?;
     let question = SnapshotBefore(pass.to_owned());
-    let read = move || state::ask(&dir, &question);
-    let file = BlockingPool::new(1).run(DISK_TIMEOUT, read).await;
-    let file = file.context("the disk of state.dir")??;
+    let file = database::read(move || Ok(state::ask(&dir, &question)?)).await?;
     file.with_context(|| {
         format!(
             "no snapshot from before a pass \"{}\" is kept",

@@ -1,16 +1,23 @@
 //! Hung disks: every file that crisweep reads is on a file system that never answers. That costs a few
 //! threads, and no long waits.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crisweep_sim::Options;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr};
+use tokio::time::timeout;
 
 use super::answers;
 use crate::support::hung::Hung;
-use crate::support::service::run;
+use crate::support::rig::{config, write};
+use crate::support::service::{program, run};
+use crate::support::wait::PATIENCE;
 use crate::support::{Answer, Rig, nodes, until};
 
 /// Threads that a hung disk may cost: one for each kind of call, and four that remove logs.
@@ -216,4 +223,45 @@ async fn the_command_ends_beside_disks_that_hang() {
     drop(hung);
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{words}");
+}
+
+/// Starts `crisweep evidence` with a state directory that hangs, and returns it with its standard error, which has the
+/// line by then that it takes long.
+async fn waits_for_evidence(dir: &Path) -> (Hung, Child, Lines<BufReader<ChildStderr>>) {
+    let state = dir.join("hung/state");
+    std::fs::create_dir_all(&state).unwrap();
+    let config = write(dir, &config(dir, &json!({ "state": { "dir": state } })));
+    let hung = Hung::at(&dir.join("hung"));
+    let mut command = program();
+    command.arg("--config.file").arg(config).arg("evidence");
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let told = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.contains("reading state.dir takes long") {
+                return;
+            }
+        }
+        panic!("it says nothing");
+    };
+    timeout(PATIENCE, told).await.unwrap();
+    (hung, child, lines)
+}
+
+#[tokio::test]
+async fn a_command_that_reads_a_state_directory_that_hangs_says_so_and_ends() {
+    let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (mut one, mut other) = tokio::join!(
+        waits_for_evidence(dirs[0].path()),
+        waits_for_evidence(dirs[1].path())
+    );
+    let id = Pid::from_raw(one.1.id().unwrap().cast_signed()).unwrap();
+    kill_process(id, Signal::INT).unwrap();
+    let status = timeout(Duration::from_secs(5), one.1.wait()).await;
+    assert_eq!(status.unwrap().unwrap().signal(), Some(2));
+    let ended = timeout(PATIENCE, other.1.wait()).await.unwrap().unwrap();
+    assert_eq!(ended.code(), Some(1));
+    let line = other.2.next_line().await.unwrap().unwrap();
+    assert!(line.contains("the disk of state.dir"), "{line}");
 }
