@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::config::Thresholds;
 use crate::gc::knowledge::SourceState;
+use crate::gc::{Limit, Policy};
 use crate::snapshot::Look;
 
 /// While no new look ends in time, the figures of the last look count for this long.
@@ -69,6 +70,9 @@ pub struct HealthFinding {
     pub severity: HealthState,
     /// What it is.
     pub text: String,
+    /// The setting by which it may stay after a pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 impl HealthFinding {
@@ -77,6 +81,7 @@ impl HealthFinding {
         Self {
             severity: HealthState::Problem,
             text: text.into(),
+            hint: None,
         }
     }
 
@@ -85,7 +90,14 @@ impl HealthFinding {
         Self {
             severity: HealthState::Unknown,
             text: text.into(),
+            hint: None,
         }
+    }
+
+    /// Returns the text with its hint.
+    pub fn whole(&self) -> String {
+        let hint = self.hint.iter().map(|hint| format!(" ({hint})"));
+        [self.text.clone()].into_iter().chain(hint).collect()
     }
 }
 
@@ -139,9 +151,15 @@ impl HealthFacts {
         }
     }
 
-    /// Holds the facts against the thresholds; `asked` says who told them.
-    pub fn judge(self, marks: &Thresholds, asked: &'static str) -> HealthReport {
-        let mut findings = self.findings(marks);
+    /// Holds the facts against the thresholds; `asked` says who told them. `policy`: what passes on the node keep, if
+    /// that is known.
+    pub fn judge(
+        self,
+        marks: &Thresholds,
+        policy: Option<&Policy>,
+        asked: &'static str,
+    ) -> HealthReport {
+        let mut findings = self.findings(marks, policy);
         // Stable: within a severity the order of `findings` stays, which is from bad to less bad.
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         HealthReport {
@@ -152,7 +170,7 @@ impl HealthFacts {
         }
     }
 
-    fn findings(&self, marks: &Thresholds) -> Vec<HealthFinding> {
+    fn findings(&self, marks: &Thresholds, policy: Option<&Policy>) -> Vec<HealthFinding> {
         let mut findings = Vec::new();
         findings.extend(match self.runtime {
             RuntimeHealth::Answers => None,
@@ -163,10 +181,14 @@ impl HealthFacts {
         findings.extend(self.heavy_lists(marks));
         findings.extend(self.image_filesystem(marks));
         let containers = (self.exited_containers, marks.exited_containers);
-        let counted = count(containers, "exited containers", "containers not counted");
+        let mut counted = count(containers, "exited containers", "containers not counted");
+        let kept = policy.map(|it| (it.containers.enabled, it.containers.max_dead));
+        hint(&mut counted, "containers", kept, marks.exited_containers);
         findings.extend(counted.filter(|it| is_news(it, "containers", &findings)));
         let sandboxes = (self.not_ready_sandboxes, marks.not_ready_sandboxes);
-        let counted = count(sandboxes, "dead sandboxes", "sandboxes not counted");
+        let mut counted = count(sandboxes, "dead sandboxes", "sandboxes not counted");
+        let kept = policy.map(|it| (it.sandboxes.enabled, it.sandboxes.max_dead));
+        hint(&mut counted, "sandboxes", kept, marks.not_ready_sandboxes);
         findings.extend(counted.filter(|it| is_news(it, "sandboxes", &findings)));
         findings.extend(self.service.clone());
         let source = self.pod_source;
@@ -247,6 +269,32 @@ fn count(
     }
 }
 
+/// Says which setting keeps more than the threshold calls a problem: then it may last, whatever passes do.
+fn hint(
+    finding: &mut Option<HealthFinding>,
+    section: &str,
+    kept: Option<(bool, Limit)>,
+    mark: Option<u32>,
+) {
+    let mark = mark.map_or(usize::MAX, |mark| {
+        usize::try_from(mark).unwrap_or(usize::MAX)
+    });
+    let words = match kept {
+        Some((false, _)) => format!("{section}.enabled is off"),
+        Some((true, Limit::None)) => format!("{section}.max_dead keeps all"),
+        Some((true, Limit::AtMost(most))) if most >= mark => {
+            format!("{section}.max_dead keeps up to {most}")
+        }
+        Some((true, Limit::AtMost(_))) | None => return,
+    };
+    if let Some(finding) = finding
+        .as_mut()
+        .filter(|it| it.severity == HealthState::Problem)
+    {
+        finding.hint = Some(words);
+    }
+}
+
 /// Rounds down, so that nothing below a threshold looks like the threshold.
 fn percent(value: f64) -> String {
     format!("{:.0}%", value.floor())
@@ -320,8 +368,11 @@ impl HealthReport {
             .asked
             .map_or_else(String::new, |asked| format!(" [{asked}]"));
         let room = LINE_MAX.saturating_sub(head.len() + tail.len());
+        let whole: Vec<String> = self.findings.iter().map(HealthFinding::whole).collect();
+        let whole = whole.join("; ");
         let body = match self.findings.split_first() {
             None => self.well.clone(),
+            Some(_) if whole.len() <= room => whole,
             Some((worst, rest)) => joined(&worst.text, rest, room),
         };
         let body: String = ascii(&body).take(room).collect();

@@ -17,6 +17,7 @@ use crate::app;
 use crate::cli::service::{ServiceFailureKind, ServiceQuery, Site};
 use crate::cli::{Global, refused};
 use crate::config::Thresholds;
+use crate::gc::Policy;
 use crate::health::{HealthFacts, HealthFinding, HealthReport, RuntimeHealth};
 use crate::model::escape;
 use crate::model::setting::parse_duration;
@@ -181,7 +182,7 @@ async fn inspect(args: &CheckArgs, global: Global, by: Instant) -> HealthReport 
     }
     let marks = args.marks.over(&site.config.thresholds);
     match question.facts().await {
-        Ok(facts) => facts.judge(&marks, "service"),
+        Ok(facts) => facts.judge(&marks, site.policy(), "service"),
         Err(failure) => match &site.remote {
             Some(remote) => {
                 let finding = HealthFinding::unknown(failure.of_named(remote.has_credential));
@@ -193,8 +194,14 @@ async fn inspect(args: &CheckArgs, global: Global, by: Instant) -> HealthReport 
 }
 
 /// Judges an answer of `GET /api/v1/status`; returns the line that says so, `None` if it is no such answer.
-pub(super) fn judged(status: &Value, marks: &Thresholds, by: &'static str) -> Option<String> {
-    Some(own_service::facts(status)?.judge(marks, by).line())
+pub(super) fn judged(
+    status: &Value,
+    marks: &Thresholds,
+    policy: Option<&Policy>,
+    by: &'static str,
+) -> Option<String> {
+    let facts = own_service::facts(status)?;
+    Some(facts.judge(marks, policy, by).line())
 }
 
 /// Asks the runtime, because the service does not answer.
@@ -205,6 +212,7 @@ async fn without_service(
     failure: ServiceFailureKind,
 ) -> HealthReport {
     let mut asked = failure.runtime_asked();
+    let policy = site.config.policy.clone();
     let mut facts = match Box::pin(node::facts(site.config, site.endpoint, by)).await {
         Ok(facts) => facts,
         Err(error) => {
@@ -224,7 +232,7 @@ async fn without_service(
         }
     };
     facts.service = failure.finding();
-    facts.judge(marks, asked)
+    facts.judge(marks, Some(&policy), asked)
 }
 
 #[cfg(test)]

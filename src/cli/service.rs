@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::output::note;
 use crate::config::Config;
+use crate::gc::Policy;
 use crate::http::{HANGS, NO_SUCH_PATH};
 pub use remote::{Remote, RemoteArgs};
 use way::{Way, ways};
@@ -44,6 +45,13 @@ pub struct Site {
     pub endpoint: Option<String>,
     /// `--service.url`: the command asks this service, and nothing else.
     pub remote: Option<Remote>,
+}
+
+impl Site {
+    /// Returns what passes on the node keep; `None`: the named service has a configuration of its own.
+    pub(super) fn policy(&self) -> Option<&Policy> {
+        Some(&self.config.policy).filter(|_| self.remote.is_none())
+    }
 }
 
 /// Why the service told nothing.

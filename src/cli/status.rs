@@ -58,7 +58,8 @@ pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<bool> {
     if args.output == Output::Json {
         return print_json(&status).map(|()| true);
     }
-    let judged = check::judged(&status, &site.config.thresholds, by).context(NOT_UNDERSTOOD)?;
+    let marks = &site.config.thresholds;
+    let judged = check::judged(&status, marks, site.policy(), by).context(NOT_UNDERSTOOD)?;
     let screen = Screen::of_stdout(super::screen::Wide::default());
     let text = text::of(&status, &judged, &screen);
     print_on(&screen, &text, text::ink).map(|()| true)

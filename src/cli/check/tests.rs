@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::gc::{Limit, Policy};
 use crate::health::{HealthState, LINE_MAX};
 
 fn healthy() -> HealthFacts {
@@ -20,7 +21,7 @@ fn healthy() -> HealthFacts {
 }
 
 fn told(facts: HealthFacts) -> (u8, String) {
-    let verdict = facts.judge(&Thresholds::default(), "service");
+    let verdict = facts.judge(&Thresholds::default(), None, "service");
     (verdict.exit_code(), verdict.line())
 }
 
@@ -28,6 +29,47 @@ fn told(facts: HealthFacts) -> (u8, String) {
 fn a_healthy_node_is_ok_and_says_how_it_is() {
     let line = "OK: 12 exited, 3 dead sandboxes, lists 4%, image fs 41% [service]";
     assert_eq!(told(healthy()), (0, line.to_owned()));
+}
+
+#[test]
+fn a_setting_that_keeps_more_than_the_threshold_is_named_where_there_is_room() {
+    type Change = fn(&mut Policy);
+    let line = |change: Change, asked| {
+        let mut policy = Policy::default();
+        change(&mut policy);
+        let facts = HealthFacts {
+            exited_containers: Some(700),
+            not_ready_sandboxes: Some(60),
+            ..healthy()
+        };
+        let marks = Thresholds {
+            exited_containers: None,
+            ..Thresholds::default()
+        };
+        facts.judge(&marks, Some(&policy), asked).line()
+    };
+    let cases: [(Change, &str); 5] = [
+        (|_| {}, " (sandboxes.max_dead keeps up to 200)"),
+        (
+            |it| it.sandboxes.max_dead = Limit::AtMost(50),
+            " (sandboxes.max_dead keeps up to 50)",
+        ),
+        (|it| it.sandboxes.max_dead = Limit::AtMost(49), ""),
+        (
+            |it| it.sandboxes.max_dead = Limit::None,
+            " (sandboxes.max_dead keeps all)",
+        ),
+        (
+            |it| it.sandboxes.enabled = false,
+            " (sandboxes.enabled is off)",
+        ),
+    ];
+    for (change, hint) in cases {
+        let wanted = format!("PROBLEM: 60 dead sandboxes{hint} [service]");
+        assert_eq!(line(change, "service"), wanted);
+    }
+    let cut = line(|_| {}, "runtime; service down");
+    assert_eq!(cut, "PROBLEM: 60 dead sandboxes [runtime; service down]");
 }
 
 #[test]
@@ -97,7 +139,7 @@ fn a_look_that_is_not_over_is_slow_however_old_the_last_one_is() {
             "look": age.map(|age| serde_json::json!({ "age_seconds": age })),
             "figures": { "exited_containers": 2000 },
         });
-        judged(&status, &Thresholds::default(), "service").unwrap()
+        judged(&status, &Thresholds::default(), None, "service").unwrap()
     };
     let slow = "UNKNOWN: runtime slow or hung [service]";
     let silent = "UNKNOWN: runtime gives no answer [service]";
@@ -138,7 +180,7 @@ fn a_threshold_that_is_off_asks_for_nothing() {
         runtime: RuntimeHealth::Answers,
         ..HealthFacts::default()
     };
-    let verdict = facts.judge(&marks, "runtime");
+    let verdict = facts.judge(&marks, None, "runtime");
     assert_eq!(verdict.exit_code(), 0, "{}", verdict.line());
     let kept = CheckThresholds {
         exited_containers: Some(7),
@@ -191,7 +233,7 @@ proptest! {
     #[test]
     fn a_line_is_short_plain_and_agrees_with_the_exit_code(facts in facts(), own in any::<bool>()) {
         let asked = if own { "service" } else { "runtime; service refuses" };
-        let verdict = facts.judge(&Thresholds::default(), asked);
+        let verdict = facts.judge(&Thresholds::default(), None, asked);
         let line = verdict.line();
         prop_assert!(line.len() <= LINE_MAX, "{line}");
         prop_assert!(line.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()), "{line:?}");

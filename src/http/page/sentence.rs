@@ -5,11 +5,12 @@ use maud::{Markup, html};
 use super::view::View;
 use super::words::{span, text};
 use crate::config::Mode;
-use crate::health::{HealthReport, HealthState};
+use crate::health::{HealthFinding, HealthReport, HealthState};
 
 /// The judgement in a sentence.
 pub(super) fn sentence(verdict: &HealthReport) -> String {
-    let findings: Vec<&str> = verdict.findings().iter().map(|it| &*it.text).collect();
+    let findings = verdict.findings().iter().map(HealthFinding::whole);
+    let findings: Vec<String> = findings.collect();
     let findings = findings.join("; ");
     match verdict.severity() {
         HealthState::Ok => format!("Healthy: {}", verdict.well()),

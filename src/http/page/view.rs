@@ -207,9 +207,10 @@ impl NodeView {
         if service.observer.hangs() {
             facts.service = Some(HealthFinding::problem("service hangs, restart it"));
         }
+        let config = service.config();
         let plan = |targets: &BTreeSet<Target>| match &look {
             Some(look) => service
-                .plan_under(look, &service.config().policy, targets)
+                .plan_under(look, &config.policy, targets)
                 .map_err(|error| error.to_string()),
             None => Err("no look at the node has been taken yet".to_owned()),
         };
@@ -218,7 +219,7 @@ impl NodeView {
             None => Err("no look at the node has been taken yet".to_owned()),
         });
         Self {
-            verdict: facts.judge(&service.config().thresholds, "service"),
+            verdict: facts.judge(&config.thresholds, Some(&config.policy), "service"),
             pods,
             plan: plan(&Targets::all().0),
             asked_plan: asked.confirm.then(|| plan(&asked.pass_targets())),

@@ -32,7 +32,8 @@ async fn the_service_is_asked_over_its_unix_socket() {
         &["--exited-containers=5", "--not-ready-sandboxes=6"],
     )
     .await;
-    told.is(1, "PROBLEM: 5 exited containers [service]");
+    let line = "PROBLEM: 5 exited containers (containers.max_dead keeps up to 200) [service]";
+    told.is(1, line);
     let more = rig.sim.call_count(Rpc::ListImages) - asked;
     assert!(
         more <= 1,
