@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -25,38 +26,62 @@ pub struct StormStatus {
     pub ends_in_seconds: u64,
 }
 
-/// The alerts that hold, by fingerprint: the name, and until when unless it is seen again.
+/// The alerts that hold, by fingerprint.
 #[derive(Debug, Default)]
-pub(super) struct Storm(BTreeMap<String, (String, Instant)>);
+pub(super) struct Storm(BTreeMap<String, StormAlert>);
+
+#[derive(Debug)]
+struct StormAlert {
+    name: String,
+    /// When it stops to hold unless it is seen again.
+    until: Instant,
+    /// When it began to fire; the latest that was seen.
+    began: Option<Timestamp>,
+}
 
 impl Storm {
     fn note(&mut self, alert: &AlertInfo, until: Instant) {
         if self.0.len() >= ALERTS_MAX && !self.0.contains_key(&alert.fingerprint) {
             // Forget the one that ends first: the new one holds at least as long.
-            let first = self.0.iter().min_by_key(|(_, (_, until))| *until);
+            let first = self.0.iter().min_by_key(|(_, it)| it.until);
             if let Some(first) = first.map(|(key, _)| key.clone()) {
                 self.0.remove(&first);
             }
         }
-        let entry = (alert.name.clone(), until);
+        let before = self.0.get(&alert.fingerprint).and_then(|it| it.began);
+        let entry = StormAlert {
+            name: alert.name.clone(),
+            until,
+            began: alert.starts_at.parse::<Timestamp>().ok().max(before),
+        };
         self.0.insert(alert.fingerprint.clone(), entry);
     }
 
+    /// Forgets an alert that is over. The end of an earlier time that it fired does not
+    /// count: two Alertmanagers, or a repeated call, may tell of it late.
+    fn end(&mut self, alert: &AlertInfo, ended: Option<Timestamp>) {
+        let began = self.0.get(&alert.fingerprint).and_then(|it| it.began);
+        let is_late = began.zip(ended).is_some_and(|(began, ended)| ended < began);
+        if !is_late {
+            self.0.remove(&alert.fingerprint);
+        }
+    }
+
     fn next_end(&self) -> Option<Instant> {
-        self.0.values().map(|(_, until)| *until).min()
+        self.0.values().map(|it| it.until).min()
     }
 
     pub(super) fn put_on(&self, standing: &mut Standing) {
-        standing.storm = self.0.values().next().map(|(name, _)| {
+        standing.storm = self.0.values().next().map(|StormAlert { name, .. }| {
             format!("the alert {name} holds automatic passes on all nodes (fleet.storm_hold)")
         });
     }
 
     pub(super) fn status(&self, now: Instant) -> Vec<StormStatus> {
         let alerts = self.0.values();
-        let shown = alerts.map(|(name, until)| StormStatus {
-            alert: name.clone(),
-            ends_in_seconds: until.saturating_duration_since(now).as_secs(),
+        let shown = alerts.map(|it| StormStatus {
+            alert: it.name.clone(),
+            ends_in_seconds: it.until.saturating_duration_since(now).as_secs(),
         });
         shown.collect()
     }
@@ -75,9 +100,9 @@ impl Fleet {
         }
     }
 
-    /// Notes that such an alert is over.
-    pub fn storm_over(&self, alert: &AlertInfo) {
-        self.change(|known| drop(known.storm.0.remove(&alert.fingerprint)));
+    /// Notes that such an alert is over, and when it ended, if that is known.
+    pub fn storm_over(&self, alert: &AlertInfo, ended: Option<Timestamp>) {
+        self.change(|known| known.storm.end(alert, ended));
     }
 }
 
@@ -96,7 +121,7 @@ pub async fn watch_storm(fleet: Fleet, stop: CancellationToken) {
                 () = fleet.inner.stormed.notified() => {}
                 () = over => {
                     let now = Instant::now();
-                    fleet.change(|known| known.storm.0.retain(|_, (_, until)| *until > now));
+                    fleet.change(|known| known.storm.0.retain(|_, it| it.until > now));
                 }
             }
         }
@@ -150,10 +175,36 @@ mod tests {
         let fleet = Fleet::default();
         fleet.storm(&alert(1), HOUR);
         fleet.storm(&alert(2), HOUR);
-        fleet.storm_over(&alert(1));
+        fleet.storm_over(&alert(1), None);
         assert!(fleet.standing().stops_automatic().is_some());
-        fleet.storm_over(&alert(2));
+        fleet.storm_over(&alert(2), None);
         assert_eq!(fleet.standing(), Standing::default());
+    }
+
+    #[tokio::test]
+    async fn the_end_of_an_earlier_time_that_it_fired_ends_no_hold() {
+        let at = |hour: i64| Timestamp::from_second(hour * 3600).unwrap();
+        let since = |hour| AlertInfo {
+            starts_at: at(hour).to_string(),
+            ..alert(1)
+        };
+        for (fired, over, ended, holds) in [
+            (&[1, 3][..], 1, Some(2), true),
+            // Another Alertmanager tells of the start again.
+            (&[3, 1][..], 1, Some(2), true),
+            (&[3][..], 3, Some(4), false),
+            // Two Prometheus servers have seen it begin at different times.
+            (&[3][..], 2, Some(4), false),
+            (&[3][..], 1, None, false),
+        ] {
+            let fleet = Fleet::default();
+            for hour in fired {
+                fleet.storm(&since(*hour), HOUR);
+            }
+            fleet.storm_over(&since(over), ended.map(at));
+            let is_held = fleet.standing().storm.is_some();
+            assert_eq!(is_held, holds, "{fired:?} {over} {ended:?}");
+        }
     }
 
     #[tokio::test]
@@ -164,10 +215,10 @@ mod tests {
         }
         assert_eq!(fleet.inner.known.lock().storm.0.len(), ALERTS_MAX);
         for number in 0..ALERTS_MAX {
-            fleet.storm_over(&alert(number));
+            fleet.storm_over(&alert(number), None);
         }
         assert!(fleet.standing().storm.is_some());
-        fleet.storm_over(&alert(ALERTS_MAX));
+        fleet.storm_over(&alert(ALERTS_MAX), None);
         assert_eq!(fleet.standing().storm, None);
     }
 }

@@ -50,6 +50,9 @@ struct WebhookAlert {
     fingerprint: String,
 }
 
+    /// When a resolved one ended. Any JSON value.
+    #[serde(default, rename = "endsAt")]
+    ends_at: serde_json::Value,
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     test,
@@ -104,6 +107,7 @@ impl WebhookAlert {
             receiver: receiver.map(str::to_owned),
         };
         (self.status, alert)
+            ends_at: self.ends_at.as_str().map(shorten).unwrap_or_default(),
     }
 }
 
@@ -199,7 +203,7 @@ fn ask(
         }
         let admission = match judge(&config.alerts, node, Cause::Alert, alert) {
             Err(it) if it.result == AlertResult::Holds => match status {
-                WebhookStatus::Resolved => service.worker.alert_ended(&alert.info()),
+                WebhookStatus::Resolved => service.worker.alert_ended(&alert.info(), alert.ended()),
                 WebhookStatus::Firing => service.worker.alert_holds(&alert.info()),
             },
             Err(it)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{Admission, Trigger};
@@ -25,6 +26,9 @@ pub struct Alert {
     /// When it began to fire, as Alertmanager wrote it.
     #[serde(default, rename = "startsAt")]
     pub starts_at: String,
+    /// When it ended, as a webhook wrote it; empty if that is not known.
+    #[serde(skip)]
+    pub ends_at: String,
     /// Alertmanager's fingerprint of its labels.
     #[serde(default)]
     pub fingerprint: String,
@@ -148,6 +152,12 @@ impl Alert {
         }
     }
 
+    /// Returns when it ended; Alertmanager writes the year 1 where it does not know.
+    pub fn ended(&self) -> Option<Timestamp> {
+        let ended = self.ends_at.parse().ok();
+        ended.filter(|ended| *ended > Timestamp::UNIX_EPOCH)
+    }
+
     /// Says whether its fingerprint or start is longer than anything Alertmanager writes.
     pub fn is_too_long(&self) -> bool {
         self.fingerprint.len() > KEY_MAX_BYTES || self.starts_at.len() > KEY_MAX_BYTES
@@ -174,6 +184,7 @@ mod tests {
         Alert {
             labels,
             starts_at: String::new(),
+            ends_at: String::new(),
             receiver: None,
             fingerprint: String::new(),
         }

@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 
+use jiff::Timestamp;
+
 use super::{Admission, QueuedPass, Worker};
 use crate::fleet::Standing;
 use crate::model::{AlertInfo, AlertResult};
@@ -19,9 +21,9 @@ impl Worker {
         Admission::without_pass(AlertResult::Holds, why)
     }
 
-    /// Notes the end of an alert: withdraws its pass, and ends its hold.
-    pub fn alert_ended(&self, alert: &AlertInfo) -> Admission {
-        self.inner.fleet.storm_over(alert);
+    /// Notes the end of an alert, and when that was, if it is known: withdraws its pass, and ends its hold.
+    pub fn alert_ended(&self, alert: &AlertInfo, ended: Option<Timestamp>) -> Admission {
+        self.inner.fleet.storm_over(alert, ended);
         self.withdraw(alert)
     }
 

@@ -243,7 +243,7 @@ impl PolledAlerts {
         // One that fires again, since another time, goes on holding.
         gone.retain(|_, alert| !sources.iter().any(|it| it.has(&alert.info)));
         for alert in gone.values() {
-            context.worker.alert_ended(&alert.info);
+            context.worker.alert_ended(&alert.info, None);
         }
     }
 }

@@ -41,6 +41,26 @@ async fn a_storm_makes_alerts_wait_until_it_resolves_and_no_person() {
     assert_eq!(rig.finished(&pass_of(&body)).await["outcome"], "completed");
 }
 
+/// Two Alertmanagers: the one tells of the end of an hour ago after the other has told that it fires again.
+#[tokio::test]
+async fn the_late_end_of_an_earlier_storm_does_not_end_the_present_one() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    sent(&rig, storm(), 200, "holds").await;
+    let mut again = storm();
+    again["startsAt"] = json!("2026-01-02T05:00:00Z");
+    sent(&rig, again.clone(), 200, "holds").await;
+    sent(&rig, resolved(storm()), 200, "resolved").await;
+    sent(&rig, asks("all"), 202, "accepted").await;
+    let status = rig.get("/api/v1/status").await.json();
+    assert_eq!(status["brakes"]["holding"], json!(["fleet-storm"]));
+    rig.nothing_was_touched();
+    let mut over = resolved(again);
+    over["endsAt"] = json!("2026-01-02T06:00:00Z");
+    sent(&rig, over, 200, "resolved").await;
+    let status = rig.get("/api/v1/status").await.json();
+    assert_eq!(status["brakes"]["holding"], json!([]));
+}
+
 #[tokio::test]
 async fn a_waiting_pass_says_what_it_waits_for_now() {
     let rig = Rig::start(
