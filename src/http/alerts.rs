@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
+use std::num::NonZeroU64;
 
 use axum::Extension;
 use axum::extract::{Request, State};
@@ -32,6 +33,9 @@ pub(super) struct Webhook {
     /// Any JSON value: passes only show it.
     #[serde(default)]
     receiver: serde_json::Value,
+    /// How many alerts the call leaves out (`max_alerts` of the receiver). Any JSON value.
+    #[serde(default, rename = "truncatedAlerts")]
+    truncated_alerts: serde_json::Value,
     #[cfg_attr(test, schemars(with = "Vec<WebhookAlert>"))]
     alerts: Vec<JsonObject<WebhookAlert>>,
 }
@@ -46,13 +50,13 @@ struct WebhookAlert {
     labels: BTreeMap<String, String>,
     #[serde(default, rename = "startsAt")]
     starts_at: String,
+    /// When a resolved one ended. Any JSON value.
+    #[serde(default, rename = "endsAt")]
+    ends_at: serde_json::Value,
     #[serde(default)]
     fingerprint: String,
 }
 
-    /// When a resolved one ended. Any JSON value.
-    #[serde(default, rename = "endsAt")]
-    ends_at: serde_json::Value,
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     test,
@@ -103,11 +107,11 @@ impl WebhookAlert {
         let alert = Alert {
             labels: self.labels,
             starts_at: self.starts_at,
+            ends_at: self.ends_at.as_str().map(shorten).unwrap_or_default(),
             fingerprint: self.fingerprint,
             receiver: receiver.map(str::to_owned),
         };
         (self.status, alert)
-            ends_at: self.ends_at.as_str().map(shorten).unwrap_or_default(),
     }
 }
 
@@ -137,24 +141,43 @@ pub(super) async fn post(
     Extension(Requester(by)): Extension<Requester>,
     request: Request,
 ) -> Response {
-    let alerts = match body(&service.fixed.limits, request.into_body())
+    let read = body(&service.fixed.limits, request.into_body())
         .await
-        .and_then(|body| read(&body))
-    {
-        Ok(alerts) => alerts,
+        .and_then(|body| read(&body));
+    let answer = match read {
+        Ok((alerts, left_out)) => {
+            if left_out > 0 {
+                let text = "alerts are left out: set max_alerts of Alertmanager's receiver to 0";
+                warn(&service, text, &left_out.to_string());
+            }
+            let answered = ask(&service, alerts, by.as_ref());
+            for alert in &answered {
+                service.metrics.alert(alert.admission.result);
+            }
+            reply(answered)
+        }
         Err(problem) => {
             service.metrics.alert(AlertResult::Malformed);
-            return problem.into_response();
+            Err(problem)
         }
     };
-    let answered = ask(&service, alerts, by.as_ref());
-    for alert in &answered {
-        service.metrics.alert(alert.admission.result);
-    }
-    reply(answered)
+    answer.unwrap_or_else(|problem| {
+        warn(&service, "it is not understood", &problem.error);
+        problem.into_response()
+    })
 }
 
-fn read(body: &[u8]) -> Result<Vec<(WebhookStatus, Alert)>, HttpError> {
+/// Says in the log what is wrong with a call: Alertmanager reads no answer, and repeats none of these.
+fn warn(service: &Service, text: &str, why: &str) {
+    let fixed = &service.fixed;
+    if let Some(left_out) = fixed.refusals.admit(fixed.started.elapsed()) {
+        let left_out = NonZeroU64::new(left_out);
+        tracing::warn!(why, left_out, "a call of the webhook: {text}");
+    }
+}
+
+/// Returns the alerts of a call, and how many more it leaves out.
+fn read(body: &[u8]) -> Result<(Vec<(WebhookStatus, Alert)>, u64), HttpError> {
     let JsonObject(webhook) =
         serde_json::from_slice::<JsonObject<Webhook>>(body).map_err(|error| {
             HttpError::bad(format!(
@@ -171,7 +194,8 @@ fn read(body: &[u8]) -> Result<Vec<(WebhookStatus, Alert)>, HttpError> {
     let receiver = webhook.receiver.as_str().map(shorten);
     let receiver = receiver.as_deref();
     let alerts = webhook.alerts.into_iter();
-    Ok(alerts.map(|JsonObject(it)| it.alert(receiver)).collect())
+    let alerts = alerts.map(|JsonObject(it)| it.alert(receiver)).collect();
+    Ok((alerts, webhook.truncated_alerts.as_u64().unwrap_or(0)))
 }
 
 /// The answer to an alert that could not be remembered. Those beside it are obeyed: Alertmanager does not repeat a call
@@ -244,7 +268,8 @@ fn all_malformed(answered: &[AnsweredAlert]) -> Option<&AnsweredAlert> {
         .then(|| answered.first())?
 }
 
-fn reply(mut answered: Vec<AnsweredAlert>) -> Response {
+/// The answer; an error if nothing of the call can be obeyed because it is wrong.
+fn reply(mut answered: Vec<AnsweredAlert>) -> Result<Response, HttpError> {
     let find = |wanted| answered.iter().find(|it| it.admission.result == wanted);
     let (status, result) = if find(AlertResult::Accepted).is_some() {
         (StatusCode::ACCEPTED, "accepted")
@@ -254,7 +279,7 @@ fn reply(mut answered: Vec<AnsweredAlert>) -> Response {
         (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
     } else if let Some(bad) = find(AlertResult::BadTarget).or_else(|| all_malformed(&answered)) {
         let why = bad.admission.why.clone().unwrap_or_default();
-        return HttpError::bad(why).into_response();
+        return Err(HttpError::bad(why));
     } else {
         (StatusCode::OK, "nothing-to-do")
     };
@@ -267,15 +292,13 @@ fn reply(mut answered: Vec<AnsweredAlert>) -> Response {
     }
     answered.truncate(LISTED_MAX);
     let alerts = answered;
-    json(
-        status,
-        &WebhookAnswer {
-            result,
-            passes,
-            counts,
-            alerts,
-        },
-    )
+    let answer = WebhookAnswer {
+        result,
+        passes,
+        counts,
+        alerts,
+    };
+    Ok(json(status, &answer))
 }
 
 #[cfg(test)]
@@ -308,7 +331,7 @@ mod tests {
         }
         let fine = r#"{"version": "4", "new": 1, "alerts": [
             {"status": "firing", "labels": {}, "annotations": {}, "new": {}}]}"#;
-        assert_eq!(read(fine.as_bytes()).unwrap().len(), 1);
+        assert_eq!(read(fine.as_bytes()).unwrap().0.len(), 1);
     }
 
     #[test]
@@ -316,7 +339,7 @@ mod tests {
         let receiver = |json: &str| {
             let alert = r#"{"status": "firing", "labels": {}}"#;
             let body = format!(r#"{{"version": "4", "receiver": {json}, "alerts": [{alert}]}}"#);
-            read(body.as_bytes()).unwrap()[0].1.receiver.clone()
+            read(body.as_bytes()).unwrap().0[0].1.receiver.clone()
         };
         assert_eq!(receiver(r#""node-1""#).as_deref(), Some("node-1"));
         for other in ["null", "[1]", "{}"] {

@@ -40,6 +40,10 @@ async fn a_body_that_is_no_version_4_webhook_is_refused_with_the_reason() {
     }
     #[expect(clippy::cast_precision_loss, reason = "some")]
     counted(&rig, "malformed", count as f64).await;
+    let said = rig.logged("a call of the webhook: it is not understood");
+    // As many as are written in a minute.
+    assert_eq!(said.len(), 10, "{said:?}");
+    assert!(said[0]["why"].to_string().contains("EOF"), "{said:?}");
     assert!(rig.passes().await.is_empty());
     rig.nothing_was_touched();
 }
@@ -117,4 +121,26 @@ async fn calls_without_permission_to_act_are_refused_and_counted() {
     Answer::of(request).await.refused(403, "origin");
     counted(&rig, "refused", 3.0).await;
     rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn alerts_that_a_call_leaves_out_are_said() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    let said = || {
+        rig.logged(
+            "a call of the webhook: alerts are left out: set max_alerts of Alertmanager's receiver to 0",
+        )
+    };
+    for (count, is_said) in [
+        (json!(null), false),
+        (json!("many"), false),
+        (json!(7), true),
+    ] {
+        let mut call = call(vec![asks("images")]);
+        call["truncatedAlerts"] = count;
+        let answer = rig.post_json(PATH, &call).await;
+        assert!([200, 202].contains(&answer.status), "{}", answer.text);
+        assert_eq!(!said().is_empty(), is_said);
+    }
+    assert_eq!(said()[0]["why"], "7");
 }
