@@ -5,6 +5,7 @@ pub mod alert;
 mod end;
 mod fleet_brakes;
 mod history;
+mod past;
 pub mod poll;
 pub mod thresholds;
 mod waiting;
@@ -27,12 +28,10 @@ use crate::model::{
 };
 use crate::pass::record::PassRecord;
 use crate::pass::{PassEnd, Runner};
-use crate::state::{self, History};
 use crate::system::pulse::Pulses;
 use crate::telemetry::LineLimit;
 pub use admission::{Admission, Trigger};
 use admission::{Admissions, QueuedPass, WaitReason};
-use end::summary;
 use history::PassHistory;
 use waiting::{tell, until};
 
@@ -61,6 +60,7 @@ struct WorkerInner {
     wake: Notify,
     shutdown: CancellationToken,
     pulses: Pulses,
+    /// The beginning of the worker's time, before that of the process.
     began: Instant,
     queued_lines: LineLimit,
     withdrawn_lines: LineLimit,
@@ -105,37 +105,11 @@ impl Worker {
                 wake: Notify::new(),
                 shutdown,
                 pulses,
-                began: Instant::now(),
+                began: past::began(Instant::now()),
                 queued_lines: LineLimit::new(QUEUED_LINES_MAX, LINES_WITHIN),
                 withdrawn_lines: LineLimit::new(WITHDRAWN_LINES_MAX, LINES_WITHIN),
                 changes: watch::Sender::default(),
             }),
-        }
-    }
-
-    /// Takes over the passes of earlier processes, if they worked on the same runtime. Reports unfinished
-    /// passes as interrupted, once, and writes down the end of others. Quarantined sandboxes stay quarantined.
-    pub fn restore(&self, history: History) {
-        let now = clock();
-        self.runner()
-            .restore(history.failures, self.config().quarantine, now);
-        let runtime = self.runtime();
-        let ours = |pass: &Pass| pass.runtime == runtime;
-        let mut passes: Vec<Pass> = history.ended.into_iter().filter(ours).collect();
-        for mut pass in history.interrupted {
-            state::interrupt(&mut pass, now);
-            // Over another runtime too: this process alone uses the database, so that pass is over.
-            self.inner.runner.journal.ended(&pass);
-            if ours(&pass) {
-                self.inner.runner.metrics.pass_finished(&pass);
-                tracing::warn!(pass.id = %pass.id, "{}", summary(&pass));
-                passes.push(pass);
-            }
-        }
-        passes.sort_by_key(|pass| pass.queued_at);
-        let mut state = self.state();
-        for pass in passes {
-            state.history.remember(Arc::new(PassRecord::new(pass)));
         }
     }
 

@@ -1,5 +1,5 @@
 //! Decides whether a trigger may start a pass now. A small state machine over values: it never reads a clock
-//! (`now`, the time since the service started, is an argument) and never runs anything.
+//! (`now`, the time since a fixed moment, is an argument) and never runs anything.
 //!
 //! One pass runs at a time. A trigger joins a waiting pass with the same options, but a person joins no automatic pass
 //! and extends no other person's. Brakes bind automatic triggers (alerts, polls, thresholds): in the cool-down they

@@ -1,13 +1,13 @@
 //! What the end of a pass changes: its alerts are answered, its targets cool down, and what it postponed waits for a
 //! follow-up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::seen::{AlertKey, AlertReply};
 use super::{Admissions, QueuedPass, RunningPass};
 use crate::gc::PassOptions;
-use crate::model::{Outcome, Target};
+use crate::model::{Outcome, Pass, Target};
 use crate::pass::PassEnd;
 
 impl Admissions {
@@ -24,9 +24,23 @@ impl Admissions {
         if !pass.options.dry_run {
             let ends = pass.targets.iter().map(|target| (*target, now));
             self.finished.extend(ends);
-            self.count_passes(end, since);
+            self.count_passes(&end.tried, since);
         }
         self.follow_up(&pass, end, now, free_id)
+    }
+
+    /// Takes over what a pass of an earlier process did, and when it began and ended; `None`: too long ago to count.
+    pub fn remember(&mut self, pass: &Pass, began: Option<Duration>, ended: Option<Duration>) {
+        if pass.dry_run {
+            return;
+        }
+        if let Some(ended) = ended {
+            let ends = pass.targets.keys().map(|target| (*target, ended));
+            self.finished.extend(ends);
+        }
+        if let Some(began) = began {
+            self.count_passes(&pass.tried(), began);
+        }
     }
 
     /// Notes what a pass that is over did for the alerts that asked for it. It does not answer an alert that
@@ -75,13 +89,13 @@ impl Admissions {
     }
 
     /// Counts a pass for each target of which it tried to remove something.
-    pub(super) fn count_passes(&mut self, end: &PassEnd, since: Duration) {
+    pub(super) fn count_passes(&mut self, tried: &BTreeSet<Target>, since: Duration) {
         // Manual passes are counted but never bound: keep no more entries than the brake can ask for.
         let bound = self
             .brakes
             .max_passes_per_hour
             .map_or(0, |max| max as usize);
-        for target in &end.tried {
+        for target in tried {
             let tried = self.tried.entry(*target).or_default();
             tried.push_back(since);
             while tried.len() > bound {

@@ -1,0 +1,59 @@
+//! What earlier processes did: it is shown, and the brakes go on counting.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::end::summary;
+use super::{Worker, clock};
+use crate::model::Pass;
+use crate::pass::record::PassRecord;
+use crate::state::{self, History};
+
+/// How far back the brakes remember passes of earlier processes.
+const MEMORY: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The beginning of the worker's time: early enough for what earlier processes did and the brakes still count.
+pub(super) fn began(now: Instant) -> Instant {
+    now.checked_sub(MEMORY).unwrap_or(now)
+}
+
+impl Worker {
+    /// Takes over the passes of earlier processes, if they worked on the same runtime. Reports unfinished
+    /// passes as interrupted, once, and writes down the end of others. Quarantined sandboxes stay quarantined, and the
+    /// brakes go on counting.
+    pub fn restore(&self, history: History) {
+        let now = clock();
+        self.runner()
+            .restore(history.failures, self.config().quarantine, now);
+        let runtime = self.runtime();
+        let ours = |pass: &Pass| pass.runtime == runtime;
+        let mut passes: Vec<Pass> = history.ended.into_iter().filter(ours).collect();
+        for mut pass in history.interrupted {
+            state::interrupt(&mut pass, now);
+            // Over another runtime too: this process alone uses the database, so that pass is over.
+            self.inner.runner.journal.ended(&pass);
+            if ours(&pass) {
+                self.inner.runner.metrics.pass_finished(&pass);
+                tracing::warn!(pass.id = %pass.id, "{}", summary(&pass));
+                passes.push(pass);
+            }
+        }
+        passes.sort_by_key(|pass| pass.queued_at);
+        let elapsed = self.inner.began.elapsed();
+        let then = |at: Timestamp| {
+            // A clock that was set back makes nothing younger than now.
+            let age = Duration::try_from(now.duration_since(at)).unwrap_or_default();
+            elapsed.checked_sub(age)
+        };
+        let mut state = self.state();
+        for pass in passes {
+            if let (Some(began), Some(ended)) = (pass.started_at, pass.finished_at) {
+                state.admissions.remember(&pass, then(began), then(ended));
+            }
+            state.history.remember(Arc::new(PassRecord::new(pass)));
+        }
+    }
+}
