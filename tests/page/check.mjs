@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { WIDE, accessible, fits, onFirstScreen, open, problems, says, startBrowser, text, until } from "./browser.mjs";
 import { startDemo } from "./demo.mjs";
 
-const PHONE = { width: 400, height: 850 };
+const PHONE = { width: 390, height: 844 };
 
 /** A sandbox that stays although it is dead. */
 async function stayingSandbox(demo) {
@@ -138,7 +138,7 @@ async function everywhere(browser, demo) {
   const [evidence] = (await demo.get("/api/v1/evidence")).evidence;
   const paths = [
     "/", "/?q=newest&show=stays", `/?explain=${sandbox.id}`, `/?pass=${pass.id}`, "/?confirm=pass",
-    `/?evidence=${evidence.number}`, "/?show=wrong",
+    `/?evidence=${evidence.number}`, "/?show=wrong", `/?explain=${sandbox.pod.uid}`, "/?doctor=true",
   ];
   for (const colorScheme of ["light", "dark"]) {
     for (const viewport of [WIDE, PHONE]) {
@@ -154,6 +154,8 @@ async function everywhere(browser, demo) {
   }
   const phone = await open(browser, demo.url, { viewport: PHONE });
   await onFirstScreen(phone, ["h1", "#plan-title", "#remove"]);
+  const why = await phone.locator(".objects tbody tr:nth-child(2) td:nth-child(3)").first().boundingBox();
+  assert.ok(why.width > PHONE.width / 3, `the reasons have ${why.width} px`);
   await phone.context().close();
 }
 

@@ -53,6 +53,11 @@ fn row(name: &str, now: &Markup, trend: &Markup) -> Markup {
     html! { tr { th scope="row" { (name) } td { (now) } td.trend { (trend) } } }
 }
 
+/// What has no history takes its room too.
+fn row_without_trend(name: &str, now: &Markup) -> Markup {
+    html! { tr { th scope="row" { (name) } td colspan="2" { (now) } } }
+}
+
 fn trend(
     view: &View,
     what: &str,
@@ -80,7 +85,7 @@ fn whole(value: f64) -> String {
 fn containers(view: &View, look: &Look) -> Markup {
     let name = "Containers";
     let Ok(list) = &look.containers else {
-        return row(name, &unread(), &html! {});
+        return row_without_trend(name, &unread());
     };
     let of = |state| list.rows.iter().filter(|row| row.state == state).count();
     let [running, exited, created, unknown] = [
@@ -103,7 +108,7 @@ fn containers(view: &View, look: &Look) -> Markup {
 fn sandboxes(view: &View, look: &Look) -> Markup {
     let name = "Sandboxes";
     let Ok(list) = &look.sandboxes else {
-        return row(name, &unread(), &html! {});
+        return row_without_trend(name, &unread());
     };
     let ready = |state| list.rows.iter().filter(|row| row.state == state).count();
     let now = html! {
@@ -184,7 +189,7 @@ fn image_filesystem(view: &View, look: &Look) -> Markup {
     let name = "Image file system";
     let filesystems = look.filesystems.as_ref().ok();
     let Some(usage) = filesystems.and_then(|it| it.image.first()?.usage) else {
-        return row(name, &unread(), &html! {});
+        return row_without_trend(name, &unread());
     };
     let policy = &view.config.policy.images;
     let share = |percent: u8| f64::from(percent) / 100.0;
@@ -230,11 +235,12 @@ fn pods(view: &View, look: &Look) -> Markup {
         SourceState::Incomplete => "not believed: the list is incomplete",
     };
     let now = html! {
-        b { (known) } ", from " (source) ", read " (ago(look.taken_at, view.now))
+        b { (known) }
+        @if *state != SourceState::None { ", from " (source) ", read " (ago(look.taken_at, view.now)) }
         @if look.pods.is_cached() { " (from its watch cache; a pass asks anew)" }
         @if let Some(why) = why { ". " span.muted { (text(why)) } }
     };
-    row("Pods", &now, &html! {})
+    row_without_trend("Pods", &now)
 }
 
 fn brakes(view: &View) -> Markup {
@@ -254,7 +260,7 @@ fn brakes(view: &View) -> Markup {
             @if view.held().is_none() { span.muted { ". Holds automatic passes; yours may run." } }
         }
     };
-    row("Brakes", &now, &html! {})
+    row_without_trend("Brakes", &now)
 }
 
 fn errors(look: &Look) -> Markup {

@@ -67,7 +67,8 @@ fn found(asked: &Asked, plan: &Plan) -> Markup {
         }
         (filters(asked))
         p role="status" {
-            @if rows.is_empty() { "Nothing matches. " a href="/#objects" { "Show all" } } @else {
+            @if plan.removals.is_empty() && plan.kept.is_empty() { "The node has none." }
+            @else if rows.is_empty() { "Nothing matches. " a href="/#objects" { "Show all" } } @else {
                 (count(rows.len())) " of " (count(plan.removals.len() + plan.kept.len()))
                 @if pages > 1 { ", page " (page) " of " (count(pages)) }
             }
@@ -226,7 +227,8 @@ fn table(asked: &Asked, rows: &[ObjectRow<'_>]) -> Markup {
             } }
             @for group in groups {
                 tbody {
-                    tr.pod { th colspan="4" scope="rowgroup" { (heading(asked, group)) } }
+                    // A phone hides the last column; a cell across it would keep its room.
+                    tr.pod { th colspan="3" scope="rowgroup" { (heading(asked, group)) } td.age {} }
                     @for row in group { (object(asked, row)) }
                 }
             }
