@@ -316,7 +316,9 @@ pub(in crate::cli) fn pass_text(pass: &Pass, screen: &Screen) -> String {
         text.push_str(&format!("  {}\n", escape::line(error)));
     }
     text.push_str(&format!("\n{}\n", rows.trim_fmt()));
-    for (target, report) in &pass.targets {
+    // A pass that ended early did not look at what the others keep.
+    let looked_at = pass.targets.iter().filter(|(_, it)| !it.kept.is_empty());
+    for (target, report) in looked_at {
         let kept = reasons(report.kept.iter().map(|(why, n)| (why.label(), n)));
         let count: u64 = report.kept.values().sum();
         text.push_str(&counted(&format!("{target}: kept {count}"), &kept, screen));
@@ -349,7 +351,32 @@ pub(in crate::cli) fn outcome_ink(outcome: &str) -> Option<Ink> {
 
 #[cfg(test)]
 mod tests {
+    use crate::model::{Cause, KeepReason, TargetReport};
+
     use super::*;
+
+    #[test]
+    fn a_target_that_the_pass_did_not_reach_is_not_said_to_keep_nothing() {
+        let containers = TargetReport {
+            kept: [(KeepReason::Running, 3)].into(),
+            ..TargetReport::default()
+        };
+        let sandboxes = TargetReport::default();
+        let now = Timestamp::UNIX_EPOCH;
+        let pass = Pass {
+            outcome: Some(Outcome::Partial),
+            targets: [
+                (Target::Containers, containers),
+                (Target::Sandboxes, sandboxes),
+            ]
+            .into(),
+            ..Pass::queued("1".to_owned(), Cause::Command.into(), [], now)
+        };
+        let screen = Screen::of_stdout(crate::cli::screen::Wide::default());
+        let text = pass_text(&pass, &screen);
+        assert!(text.contains("containers: kept 3 (running 3)"), "{text}");
+        assert!(!text.contains("kept 0"), "{text}");
+    }
 
     #[test]
     fn a_line_breaks_between_reasons() {

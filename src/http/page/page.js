@@ -74,7 +74,7 @@
       const bar = $("progress", row);
       bar.max = Math.max(report.planned, 1);
       bar.value = report.planned - report.remaining;
-      let words = report.begun ? `${number(done)} of ${number(report.planned)} gone` : "not begun";
+      let words = report.begun || report.planned ? `${number(done)} of ${number(report.planned)} gone` : "not begun";
       if (report.failed) words += `, ${number(report.failed)} failed`;
       if (report.skipped) words += `, ${number(report.skipped)} skipped`;
       $("span", row).textContent = words;

@@ -94,7 +94,8 @@ fn progress_words(pass: &Pass) -> String {
 }
 
 fn report_words(report: &TargetReport) -> String {
-    if !report.begun {
+    // Logs go with their containers before the pass begins the logs.
+    if !report.begun && report.planned == 0 {
         return "not begun".to_owned();
     }
     let gone = report.removed + report.already_gone;
@@ -242,7 +243,7 @@ fn whole_errors(pass: &Pass) -> Markup {
     html! {
         @if !pass.errors.is_empty() {
             details {
-                summary { "Its " (pass.errors.len()) " errors in full" }
+                summary { "Its errors in full (" (pass.errors.len()) ")" }
                 ul.errors { @for error in &pass.errors { li.wrap { (text(error)) } } }
             }
         }
@@ -261,7 +262,7 @@ fn detail(view: &View, pass: &Pass) -> Markup {
         @if !view.lines.is_empty() {
             @let hidden = view.lines.len().saturating_sub(LINES_MAX);
             details {
-                summary { "Its " (count(view.lines.len())) " lines of progress" }
+                summary { "Its lines of progress (" (count(view.lines.len())) ")" }
                 @if hidden > 0 { p.muted { (count(hidden)) " earlier lines are left out." } }
                 pre tabindex="0" aria-label="Progress" {
                     @for line in view.lines.iter().skip(hidden) { (text(line)) "\n" }
