@@ -278,8 +278,9 @@ fn reply(mut answered: Vec<AnsweredAlert>) -> Result<Response, HttpError> {
     } else if find(AlertResult::Unavailable).is_some() {
         (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
     } else if let Some(bad) = find(AlertResult::BadTarget).or_else(|| all_malformed(&answered)) {
-        let why = bad.admission.why.clone().unwrap_or_default();
-        return Err(HttpError::bad(why));
+        let why = bad.admission.why.as_deref().unwrap_or_default();
+        let error = format!("alert \"{}\": {why}", bad.alertname);
+        return Err(HttpError::bad(error));
     } else {
         (StatusCode::OK, "nothing-to-do")
     };

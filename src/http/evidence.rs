@@ -53,7 +53,14 @@ pub(super) async fn log(
     let raw = match pairs.as_slice() {
         [] => false,
         [(key, value)] if key == "raw" && (value == "true" || value == "false") => value == "true",
-        _ => return Err(HttpError::bad("the only parameter is raw, true or false")),
+        pairs => {
+            let unknown = pairs.iter().find(|(key, _)| key != "raw");
+            let error = match unknown {
+                Some((key, _)) => format!("unknown parameter \"{key}\"; the only one is raw"),
+                None => "parameter \"raw\" must be true or false, once".to_owned(),
+            };
+            return Err(HttpError::bad(error));
+        }
     };
     let (evidence, packed) = found(&service, id).await?;
     let damaged = || HttpError::internal(DAMAGED);

@@ -57,7 +57,10 @@ async fn an_alert_that_cannot_be_remembered_costs_the_others_nothing() {
         assert_eq!(send(&rig, vec![odd.clone()]).await.status, 202, "{key}");
         odd[key] = json!("f".repeat(100_000));
         let answer = send(&rig, vec![odd.clone()]).await;
-        answer.refused(400, "longer than 128 bytes");
+        answer.refused(
+            400,
+            "alert \"TooMany\": its fingerprint or startsAt is longer than 128",
+        );
         let answer = send(&rig, vec![odd, asks("containers")]).await;
         assert!([200, 202].contains(&answer.status), "{}", answer.text);
         let rows = &answer.json()["alerts"];

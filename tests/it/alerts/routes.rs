@@ -110,9 +110,10 @@ async fn the_alerts_list_of_the_configuration_replaces_the_label() {
 #[tokio::test]
 async fn an_unknown_target_is_refused_unless_another_alert_is_fine() {
     let rig = Rig::start(nodes::litter(1), json!({})).await;
-    send(&rig, vec![asks("everything")])
-        .await
-        .refused(400, "unknown target \"everything\"");
+    send(&rig, vec![asks("everything")]).await.refused(
+        400,
+        "alert \"TooMany\": label `crisweep`: unknown target \"everything\"",
+    );
     counted(&rig, "bad-target", 1.0).await;
     // A resolved alert asks for nothing.
     sent(&rig, resolved(asks("everything")), 200, "resolved").await;
