@@ -107,6 +107,7 @@ refused "enable one" --set podMonitor.enabled=true,serviceMonitor.enabled=true
 refused "use runtime.socketDirectory and runtime.socket" --set config.runtime.endpoint=/x.sock
 refused "use web.port" --set config.web.listen={:1}
 refused "the release's namespace" --set config.fleet.namespace=other
+refused "each pod has the name of its node" --set config.node.name=node-1
 refused "at '/config/fleet/budget/max_nodes': maximum: got 101, want 100" --set config.fleet.budget.max_nodes=101
 refused "at '/config/fleet/hold_config_map': got number" --set config.fleet.hold_config_map=1
 refused "at '/state/hostPath'" --set state.hostPath=/etc

@@ -75,6 +75,7 @@ filesystems: {{ .Values.runtime.filesystems | default (index $it 2) | toJson }}
   "runtime.endpoint" "runtime.socketDirectory and runtime.socket"
   "runtime.image_endpoint" "nothing: the chart mounts one socket directory"
   "runtime.host_root" "runtime.filesystems: the host's paths are mounted at their own places"
+  "node.name" "nothing: each pod has the name of its node"
   "fleet.namespace" "nothing: it is the release's namespace"
   "state.dir" "state.enabled and state.hostPath"
   "web.listen" "web.port"
