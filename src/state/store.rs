@@ -137,7 +137,7 @@ impl StateDir {
         database.write(Sync::Now, |writing| carry(writing, &found))?;
         self.database = Some(database);
         tracing::warn!(
-            "the database was damaged ({damage}) and starts anew with {} passes; {what}",
+            "the database cannot be used ({damage}) and starts anew with {} passes; {what}",
             found.history.ended.len() + found.history.interrupted.len()
         );
         Ok(found)
