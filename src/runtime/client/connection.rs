@@ -1,8 +1,9 @@
 //! A connection to one socket, made on first use and again after it broke.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
@@ -41,8 +42,10 @@ const DEADLINE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug)]
 pub(super) struct RuntimeConnection {
     endpoint: Arc<Path>,
-    /// Made at the first call, because making one needs a tokio runtime.
-    channel: OnceLock<Channel>,
+    /// Made at a call, because making one needs a tokio runtime.
+    channel: Mutex<Option<Channel>>,
+    /// The file that the channel is connected to.
+    socket: Arc<Mutex<Option<SocketFile>>>,
     /// Number of connections made, which identifies the present one.
     connections: Arc<AtomicU64>,
     connect_timeout: Duration,
@@ -59,7 +62,8 @@ impl RuntimeConnection {
     pub(super) fn new(endpoint: &Path, settings: &Settings) -> Self {
         Self {
             endpoint: endpoint.into(),
-            channel: OnceLock::new(),
+            channel: Mutex::default(),
+            socket: Arc::default(),
             connections: Arc::default(),
             connect_timeout: settings.timeout,
             max_message_bytes: settings.max_message_bytes,
@@ -70,8 +74,9 @@ impl RuntimeConnection {
     }
 
     pub(super) fn channel(&self, awaits: Awaits, encoding: Encoding) -> Checked {
+        let mut channel = self.channel.lock();
         Checked {
-            channel: self.channel.get_or_init(|| self.open()).clone(),
+            channel: channel.get_or_insert_with(|| self.open()).clone(),
             limit_bytes: self.max_message_bytes,
             awaits,
             encoding,
@@ -100,30 +105,51 @@ impl RuntimeConnection {
             method,
             after: deadline,
         };
-        match tokio::time::timeout(deadline, answer).await {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
+        let error = match tokio::time::timeout(deadline, answer).await {
+            Ok(Ok(answer)) => return Ok(answer.into_inner()),
             Ok(Err(status)) => {
                 let error = Error::from_status(method, &self.endpoint, deadline, status);
                 // The runtime watches the deadline too, and may be first to end the call.
                 let is_over = began.elapsed() + DEADLINE_ROUNDING >= deadline;
-                Err(if is_over && error.is_broken_off() {
+                if is_over && error.is_broken_off() {
                     timeout
                 } else {
                     error
-                })
+                }
             }
-            Err(_elapsed) => Err(timeout),
+            Err(_elapsed) => timeout,
+        };
+        if matches!(error, Error::Timeout { .. }) {
+            self.leave_a_replaced_socket();
+        }
+        Err(error)
+    }
+
+    /// Makes the next call connect anew if another file is at the path now. A runtime that was started anew makes one,
+    /// while the old one may hang in its end with our connection open. Calls in flight keep the old connection.
+    fn leave_a_replaced_socket(&self) {
+        let mut connected = self.socket.lock();
+        let there = SocketFile::at(&self.endpoint);
+        if connected.is_some() && there.is_some() && *connected != there {
+            let socket = self.endpoint.display();
+            tracing::info!(%socket, "the runtime's socket was replaced; connecting anew");
+            *connected = None;
+            *self.channel.lock() = None;
         }
     }
 
     fn open(&self) -> Channel {
         let path = Arc::clone(&self.endpoint);
-        let connections = Arc::clone(&self.connections);
+        let (connections, socket) = (Arc::clone(&self.connections), Arc::clone(&self.socket));
         let timeout = self.connect_timeout;
         let connector = service_fn(move |_: Uri| {
-            let (path, connections) = (Arc::clone(&path), Arc::clone(&connections));
+            let (connections, socket) = (Arc::clone(&connections), Arc::clone(&socket));
+            let path = Arc::clone(&path);
             async move {
+                // Before it connects: a file that is replaced in between must count as another one.
+                let file = SocketFile::at(&path);
                 let stream = tokio::time::timeout(timeout, UnixStream::connect(path)).await??;
+                *socket.lock() = file;
                 connections.fetch_add(1, Ordering::AcqRel);
                 let stream = BufReader::with_capacity(READ_BYTES, stream);
                 Ok::<_, std::io::Error>(TokioIo::new(stream))
@@ -135,6 +161,27 @@ impl RuntimeConnection {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .http2_max_header_list_size(STATUS_BYTES_MAX)
             .connect_with_connector_lazy(connector)
+    }
+}
+
+/// What tells one socket file from the next one at the same path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SocketFile {
+    device: u64,
+    inode: u64,
+    /// An inode's number may be used again. Seconds and nanoseconds.
+    changed: (i64, i64),
+}
+
+impl SocketFile {
+    /// Reads it; `None` if there is none.
+    fn at(path: &Path) -> Option<Self> {
+        let file = std::fs::metadata(path).ok()?;
+        Some(Self {
+            device: file.dev(),
+            inode: file.ino(),
+            changed: (file.ctime(), file.ctime_nsec()),
+        })
     }
 }
 

@@ -257,6 +257,32 @@ async fn a_silent_runtime_times_out() {
 }
 
 #[tokio::test]
+async fn a_call_after_a_timeout_goes_to_the_runtime_that_replaced_the_socket() {
+    let rig = Rig::of(node(), Options::default(), Duration::from_millis(500));
+    let path = rig.sim.socket();
+    rig.client.version().await.unwrap();
+    // The old server keeps the connection open and never answers again.
+    rig.sim.set_fault(Rpc::Version, Fault::hang());
+    std::fs::remove_file(path).unwrap();
+    assert!(rig.client.version().await.unwrap_err().is_timeout());
+    let _new = Sim::start(path, node().build(), Options::default()).unwrap();
+    assert!(rig.client.version().await.unwrap_err().is_timeout());
+    rig.client.version().await.unwrap();
+    assert_eq!(rig.client.runtime().connection(), 2);
+}
+
+#[tokio::test]
+async fn a_slow_runtime_keeps_its_connection() {
+    let rig = Rig::of(node(), Options::default(), Duration::from_millis(200));
+    rig.client.version().await.unwrap();
+    rig.sim.set_fault(Rpc::Version, Fault::hang());
+    for _ in 0..5 {
+        assert!(rig.client.version().await.unwrap_err().is_timeout());
+    }
+    assert_eq!(rig.client.runtime().connection(), 1);
+}
+
+#[tokio::test]
 async fn every_call_sends_the_runtime_its_deadline() {
     let rig = Rig::new(Options::default());
     let client = rig.client_with(|settings| {
