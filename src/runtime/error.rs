@@ -216,13 +216,21 @@ impl Error {
     }
 
     /// Says whether the streaming itself may have failed, so that a unary list may work: the transport broke,
-    /// or the runtime's streaming has a bug. containerd returns its own errors without a code, which is
+    /// or the runtime's streaming has a bug or hangs. containerd returns its own errors without a code, which is
     /// UNKNOWN.
     pub(super) fn may_be_the_streams(&self) -> bool {
-        const CODES: [Code; 3] = [Code::Unavailable, Code::Internal, Code::Unknown];
+        const CODES: [Code; 4] = [
+            Code::Unavailable,
+            Code::Internal,
+            Code::Unknown,
+            Code::DeadlineExceeded,
+        ];
         match self {
-            Self::Unreachable { .. } | Self::NotReady { .. } | Self::Malformed { .. } => true,
-            Self::Timeout { .. } | Self::TooLarge { .. } => false,
+            Self::Unreachable { .. }
+            | Self::NotReady { .. }
+            | Self::Malformed { .. }
+            | Self::Timeout { .. } => true,
+            Self::TooLarge { .. } => false,
             Self::Status { status, .. } => CODES.contains(&status.code()),
         }
     }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{FRESH_STATUS_BUDGET, Observer};
 
-/// Deadlines that a look may wait for in sequence: two for `Version`, three for each list with its
-/// confirmation, two for the images, one each for file systems, runtime status and pods; and two to spare.
-const QUESTIONS_MAX: u32 = 14;
+/// Deadlines that a look may wait for in sequence: two for `Version`, four for each list with its
+/// confirmation, three for the images, one each for file systems, runtime status and pods; and two to spare.
+const QUESTIONS_MAX: u32 = 18;
 /// Other waits of a look: disks, five times at most, and the containers of dead links.
 const OWN_WAITS: Duration = Duration::from_secs(20);
 /// If no look ends for this long although looks were begun, crisweep itself hangs.

@@ -118,8 +118,7 @@ impl RuntimeConnection {
                 return Ok(at_once(ListMode::Streaming, page, None, started));
             }
             Ok(None) | Err(Error::TooLarge { .. }) => false,
-            // A refusal concerns the list, however it is read; and a runtime that hangs also hangs in a unary
-            // call.
+            // A refusal concerns the list, however it is read.
             Err(error) if !error.may_be_the_streams() || !self.streams.of(rpc.list).broke() => {
                 return Err(error);
             }
@@ -132,11 +131,15 @@ impl RuntimeConnection {
         let page = self
             .page::<(), R>(&self.shared, rpc.unary, (), deadline)
             .await;
-        let answered = !matches!(&page, Err(error) if error.is_lost());
-        if breaks && answered {
-            // The broken stream may have broken the connection too.
+        if breaks {
             let mut stream = self.streams.of(rpc.list);
-            stream.leave(self.connection(), Some(LISTS_WITHOUT));
+            match &page {
+                // The broken stream may have broken the connection too.
+                Err(error) if error.is_lost() => {}
+                // It is not the stream that hangs.
+                Err(error) if error.is_timeout() => stream.breaks = 0,
+                _ => stream.leave(self.connection(), Some(LISTS_WITHOUT)),
+            }
         }
         let error = match page {
             Ok(page) => return Ok(at_once(ListMode::Unary, page, None, started)),

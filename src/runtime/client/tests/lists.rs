@@ -184,6 +184,29 @@ async fn a_stream_that_is_refused_is_an_error_each_time_and_no_other_way_is_trie
 }
 
 #[tokio::test]
+async fn a_stream_that_always_hangs_is_replaced_where_the_unary_list_does_not() {
+    let options = Options::containerd_2_4();
+    let rig = Rig::of(node(), options, Duration::from_millis(500));
+    rig.sim.set_fault(Rpc::StreamContainers, Fault::hang());
+    rig.sim.set_fault(Rpc::ListContainers, Fault::hang());
+    // A runtime that hangs altogether is asked twice each third time.
+    for unary in [0, 0, 1, 1, 1, 2] {
+        let error = rig.client.list_containers().await.unwrap_err();
+        assert!(error.is_timeout(), "{error}");
+        assert_eq!(rig.sim.call_count(Rpc::ListContainers), unary);
+    }
+    rig.sim.clear_fault(Rpc::ListContainers);
+    for _ in 1..BREAKS_MAX {
+        rig.client.list_containers().await.unwrap_err();
+    }
+    rig.sim.clear_record();
+    for _ in 0..=LISTS_WITHOUT {
+        read_unary(&rig).await;
+        assert_eq!(rig.sim.call_count(Rpc::StreamContainers), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_a_bug_ends_is_an_error_once_and_is_replaced_when_it_always_is() {
     for bug in [RpcStatus::internal("a bug"), RpcStatus::unknown("a bug")] {
         let rig = streaming();
