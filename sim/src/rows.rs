@@ -134,6 +134,15 @@ pub fn kubelet_labels(
     labels
 }
 
+/// Returns pairs as entries of a map on the wire.
+pub(super) fn entries(pairs: &Pairs) -> Vec<cri::EntryRow> {
+    let entry = |(key, value): (&String, &String)| cri::EntryRow {
+        key: key.clone().into(),
+        value: value.clone().into(),
+    };
+    pairs.iter().map(entry).collect()
+}
+
 fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> Pairs {
     pairs
         .into_iter()

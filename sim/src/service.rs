@@ -12,7 +12,7 @@ use super::profile::Profile;
 use super::record::Rpc;
 use super::refusals::bad_id;
 use super::shared::Shared;
-use super::{lists, make, ops};
+use super::{lists, make, ops, rows};
 use crisweep_proto::cri;
 use crisweep_proto::cri::image_service_server::ImageService;
 use crisweep_proto::cri::runtime_service_server::RuntimeService;
@@ -138,7 +138,7 @@ impl RuntimeService for Service {
             image_id: record.row.image_id.clone(),
             reason: record.reason.clone(),
             message: String::new(),
-            labels: record.row.labels.clone(),
+            labels: rows::entries(&record.row.labels),
             mounts: record
                 .volume_images
                 .iter()
@@ -225,8 +225,8 @@ impl RuntimeService for Service {
             metadata: row.metadata.clone(),
             state: row.state,
             created_at: self.profile().status_created_at(row.created_at),
-            labels: row.labels.clone(),
-            annotations: row.annotations.clone(),
+            labels: rows::entries(&row.labels),
+            annotations: rows::entries(&row.annotations),
         });
         let mut info = std::collections::BTreeMap::new();
         let record = record.filter(|_| request.get_ref().verbose);

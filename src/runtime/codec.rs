@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
 
-use super::convert::{Interner, NoModel, WireRow};
+use super::convert::{Interner, WireRow};
 use super::defect::ReadError;
 use super::known_rows::Key;
 use super::wire::{self, Field, WireType};
@@ -22,7 +22,7 @@ pub struct ListChunk<M> {
     pub rows: Vec<M>,
     /// Their weights on the wire, tag and length included.
     pub weights: Vec<u64>,
-    /// Rows without a required field.
+    /// Rows without a readable id.
     pub malformed: usize,
     /// The weight of all fields on the wire.
     pub bytes: u64,
@@ -176,10 +176,8 @@ fn model<R: WireRow>(bytes: &Bytes, shared: &mut Interner) -> Result<Option<R::M
     {
         return Ok(Some(row));
     }
-    let row = match R::decode(bytes.clone())?.into_model(shared) {
-        Ok(row) => row,
-        Err(NoModel::Malformed) => return Ok(None),
-        Err(NoModel::NoText) => return Err(ReadError::NoText),
+    let Ok(row) = R::decode(bytes.clone())?.into_model(shared) else {
+        return Ok(None);
     };
     if let (Some(key), Some(known)) = (&key, R::known(shared)) {
         known.insert(key, row.clone());

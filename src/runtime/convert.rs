@@ -7,6 +7,7 @@ mod interner;
 mod sandbox_images;
 
 use crisweep_proto::cri;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -41,25 +42,10 @@ pub(super) fn selector_of(uid: &PodUid) -> BTreeMap<String, String> {
     [(POD_UID_LABEL.to_owned(), uid.to_string())].into()
 }
 
-/// A row lacks a required id, or is about another object.
+/// A row lacks a required id or is about another object, or a text that says which object it is about is not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an id is missing")]
 pub struct Malformed;
-
-/// Why a row cannot be converted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoModel {
-    /// It lacks a required id.
-    Malformed,
-    /// A text of it is not UTF-8, which fails the whole answer, as everywhere in protobuf.
-    NoText,
-}
-
-impl From<Malformed> for NoModel {
-    fn from(_malformed: Malformed) -> Self {
-        Self::Malformed
-    }
-}
 
 /// A row of a list on the wire.
 pub trait WireRow: Message + Default + 'static {
@@ -67,7 +53,7 @@ pub trait WireRow: Message + Default + 'static {
     type Model: Clone + std::fmt::Debug + HasId + Send + Sync + 'static;
 
     /// Converts it; it shares equal values with all that `shared` knows.
-    fn into_model(self, shared: &mut Interner) -> Result<Self::Model, NoModel>;
+    fn into_model(self, shared: &mut Interner) -> Result<Self::Model, Malformed>;
 
     /// The fields by which a row of the last list is known; `None`: the rows are few, and read anew.
     const KEY: Option<KeyFields> = None;
@@ -89,7 +75,7 @@ impl WireRow for cri::ContainerRow {
 
     /// A row without metadata stays, nameless and without a pod, because it still holds its sandbox. So does a
     /// row without an id: it is ignored if it has exited, and counts as running otherwise.
-    fn into_model(self, shared: &mut Interner) -> Result<Container, NoModel> {
+    fn into_model(self, shared: &mut Interner) -> Result<Container, Malformed> {
         let image = container_image(self.image.as_ref(), [&self.image_id, &self.image_ref])?;
         let labels = labels(&self.labels)?;
         let mut pod = if self.metadata.is_some() {
@@ -103,7 +89,7 @@ impl WireRow for cri::ContainerRow {
         let sandbox_id = PodSandboxId::new(shared.text(text(&self.pod_sandbox_id)?));
         let id = match (ContainerId::new(shared.text(text(&self.id)?)), &sandbox_id) {
             (Some(id), _) => id,
-            (None, None) => return Err(NoModel::Malformed),
+            (None, None) => return Err(Malformed),
             (None, Some(sandbox)) => {
                 if state == ContainerState::Exited {
                     pod = None;
@@ -142,7 +128,7 @@ impl WireRow for cri::PodSandboxRow {
         created_at: 4,
     });
 
-    fn into_model(self, shared: &mut Interner) -> Result<PodSandbox, NoModel> {
+    fn into_model(self, shared: &mut Interner) -> Result<PodSandbox, Malformed> {
         let labels = labels(&self.labels)?;
         let metadata = self.metadata.unwrap_or_default();
         let id = shared.text(text(&self.id)?);
@@ -162,42 +148,47 @@ impl WireRow for cri::PodSandboxRow {
     }
 }
 
-fn entries(map: BTreeMap<String, String>) -> Vec<cri::EntryRow> {
-    let entry = |(key, value): (String, String)| cri::EntryRow {
-        key: key.into(),
-        value: value.into(),
-    };
-    map.into_iter().map(entry).collect()
+fn text(bytes: &Bytes) -> Result<&str, Malformed> {
+    std::str::from_utf8(bytes).map_err(|_not_utf8| Malformed)
 }
 
-fn text(bytes: &Bytes) -> Result<&str, NoModel> {
-    std::str::from_utf8(bytes).map_err(|_not_utf8| NoModel::NoText)
-}
+/// Labels, sorted by key.
+type SortedLabels<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
-/// Reads labels, sorted by key. Of two with the same key the later one counts, as in every map of protobuf.
-fn labels(entries: &[cri::EntryRow]) -> Result<Vec<(&str, &str)>, NoModel> {
+/// Reads labels. Of two with the same key the later one counts, as in every map of protobuf. Runtimes that use gogo's
+/// protobuf send texts that are not UTF-8, and the kubelet takes them: such a label is read with U+FFFD in their place,
+/// so that it equals none that a policy or the kubelet names. The kubelet's own say which object it is.
+fn labels(entries: &[cri::EntryRow]) -> Result<SortedLabels<'_>, Malformed> {
     let entries = entries.iter();
-    let labels = entries.map(|entry| Ok((text(&entry.key)?, text(&entry.value)?)));
-    let mut labels = labels.collect::<Result<Vec<_>, NoModel>>()?;
-    labels.sort_by_key(|(key, _)| *key);
+    let labels = entries.map(|entry| {
+        let key = String::from_utf8_lossy(&entry.key);
+        let value = if KUBELET_LABELS.contains(&&*key) {
+            text(&entry.value)?.into()
+        } else {
+            String::from_utf8_lossy(&entry.value)
+        };
+        Ok((key, value))
+    });
+    let mut labels = labels.collect::<Result<SortedLabels<'_>, Malformed>>()?;
+    labels.sort_by(|(a, _), (b, _)| a.cmp(b));
     labels.dedup_by(|later, label| {
         let is_same = later.0 == label.0;
         if is_same {
-            label.1 = later.1;
+            std::mem::swap(&mut label.1, &mut later.1);
         }
         is_same
     });
     Ok(labels)
 }
 
-fn label<'a>(labels: &[(&str, &'a str)], key: &str) -> Option<&'a str> {
+fn label<'a>(labels: &'a SortedLabels<'_>, key: &str) -> Option<&'a str> {
     let found = labels.iter().find(|(name, _)| *name == key);
-    found.map(|(_, value)| *value)
+    found.map(|(_, value)| &**value)
 }
 
 /// Returns the labels that are not the kubelet's own.
-fn foreign<'a>(labels: &[(&'a str, &'a str)]) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let labels = labels.iter().copied();
+fn foreign<'a>(labels: &'a SortedLabels<'_>) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let labels = labels.iter().map(|(key, value)| (&**key, &**value));
     labels.filter(|(key, _)| !KUBELET_LABELS.contains(key))
 }
 
@@ -210,7 +201,7 @@ fn config_source(annotations: &[cri::EntryRow]) -> Option<ConfigSource> {
 impl WireRow for cri::ImageRow {
     type Model = Image;
 
-    fn into_model(self, _shared: &mut Interner) -> Result<Image, NoModel> {
+    fn into_model(self, _shared: &mut Interner) -> Result<Image, Malformed> {
         Ok(Image {
             id: ImageId::new(self.id).ok_or(Malformed)?,
             repo_tags: self.repo_tags,
@@ -300,11 +291,10 @@ pub(crate) fn container_record(
         image_ref: status.image_ref.into(),
         state: status.state,
         created_at: status.created_at,
-        labels: entries(status.labels),
+        labels: status.labels,
         image_id: status.image_id.into(),
     };
-    let record = row.into_model(shared);
-    let mut record = record.map_err(|_no_model| Malformed)?;
+    let mut record = row.into_model(shared)?;
     record.finished_at = finished_at.filter(|_| record.state == ContainerState::Exited);
     Ok((record, volume_images(status.mounts)))
 }
@@ -340,10 +330,10 @@ pub(crate) fn sandbox_record(
         }),
         state: status.state,
         created_at: status.created_at,
-        labels: entries(status.labels),
-        annotations: entries(status.annotations),
+        labels: status.labels,
+        annotations: status.annotations,
     };
-    row.into_model(shared).map_err(|_no_model| Malformed)
+    row.into_model(shared)
 }
 
 /// Converts the answer to `Version`.
@@ -406,7 +396,7 @@ fn fs_usage(raw: cri::FilesystemUsage) -> Option<FsUsage> {
 }
 
 /// The pod named by the kubelet's labels. Without a uid another tool made the container.
-fn container_pod(labels: &[(&str, &str)], shared: &mut Interner) -> Option<Arc<PodRef>> {
+fn container_pod(labels: &SortedLabels<'_>, shared: &mut Interner) -> Option<Arc<PodRef>> {
     let label = |key: &str| label(labels, key).unwrap_or_default();
     shared.pod(
         label(POD_UID_LABEL),
@@ -418,9 +408,9 @@ fn container_pod(labels: &[(&str, &str)], shared: &mut Interner) -> Option<Arc<P
 /// The pod of a sandbox. The kubelet writes the uid twice; it counts only if both agree.
 fn sandbox_pod(
     metadata: &cri::PodSandboxMetadataRow,
-    labels: &[(&str, &str)],
+    labels: &SortedLabels<'_>,
     shared: &mut Interner,
-) -> Result<Option<Arc<PodRef>>, NoModel> {
+) -> Result<Option<Arc<PodRef>>, Malformed> {
     let (uid, namespace) = (text(&metadata.uid)?, text(&metadata.namespace)?);
     let name = text(&metadata.name)?;
     let is_its = label(labels, POD_UID_LABEL) == Some(uid);
@@ -431,7 +421,7 @@ fn sandbox_pod(
 fn container_image(
     spec: Option<&cri::ContainerImageRow>,
     [id, reference]: [&Bytes; 2],
-) -> Result<ContainerImage, NoModel> {
+) -> Result<ContainerImage, Malformed> {
     let none = cri::ContainerImageRow::default();
     let spec = spec.unwrap_or(&none);
     let mut names = Vec::with_capacity(2);

@@ -66,9 +66,6 @@ pub enum ReadError {
     /// The field of the rows holds something else.
     #[error("a row is not a message")]
     NoRow,
-    /// A text of a row is not UTF-8.
-    #[error("a text of a row is not UTF-8")]
-    NoText,
     /// A field or its content is invalid.
     #[error(transparent)]
     Protobuf(#[from] DecodeError),

@@ -61,15 +61,10 @@ pub struct ContainerMetadata {
     #[prost(uint32, tag = "2")]
     pub attempt: u32,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ImageSpec {
     #[prost(string, tag = "1")]
     pub image: ::prost::alloc::string::String,
-    #[prost(btree_map = "string, string", tag = "2")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
     #[prost(string, tag = "18")]
     pub user_specified_image: ::prost::alloc::string::String,
     #[prost(string, tag = "19")]
@@ -186,11 +181,9 @@ pub struct ContainerStatus {
     pub reason: ::prost::alloc::string::String,
     #[prost(string, tag = "11")]
     pub message: ::prost::alloc::string::String,
-    #[prost(btree_map = "string, string", tag = "12")]
-    pub labels: ::prost::alloc::collections::BTreeMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
+    /// Here and in a sandbox's status as entries, because a runtime may send bytes that are not UTF-8.
+    #[prost(message, repeated, tag = "12")]
+    pub labels: ::prost::alloc::vec::Vec<EntryRow>,
     #[prost(message, repeated, tag = "14")]
     pub mounts: ::prost::alloc::vec::Vec<Mount>,
     #[prost(string, tag = "15")]
@@ -198,7 +191,7 @@ pub struct ContainerStatus {
     #[prost(string, tag = "17")]
     pub image_id: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Mount {
     #[prost(string, tag = "1")]
     pub container_path: ::prost::alloc::string::String,
@@ -328,16 +321,10 @@ pub struct PodSandboxStatus {
     pub state: i32,
     #[prost(int64, tag = "4")]
     pub created_at: i64,
-    #[prost(btree_map = "string, string", tag = "7")]
-    pub labels: ::prost::alloc::collections::BTreeMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
-    #[prost(btree_map = "string, string", tag = "8")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
+    #[prost(message, repeated, tag = "7")]
+    pub labels: ::prost::alloc::vec::Vec<EntryRow>,
+    #[prost(message, repeated, tag = "8")]
+    pub annotations: ::prost::alloc::vec::Vec<EntryRow>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StopPodSandboxRequest {
@@ -353,7 +340,7 @@ pub struct RemovePodSandboxRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemovePodSandboxResponse {}
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Image {
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
@@ -370,12 +357,12 @@ pub struct Image {
     #[prost(bool, tag = "8")]
     pub pinned: bool,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ImageFilter {
     #[prost(message, optional, tag = "1")]
     pub image: ::core::option::Option<ImageSpec>,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListImagesRequest {
     #[prost(message, optional, tag = "1")]
     pub filter: ::core::option::Option<ImageFilter>,
@@ -385,7 +372,7 @@ pub struct ListImagesResponse {
     #[prost(message, repeated, tag = "1")]
     pub images: ::prost::alloc::vec::Vec<Image>,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamImagesRequest {
     #[prost(message, optional, tag = "1")]
     pub filter: ::core::option::Option<ImageFilter>,
@@ -395,7 +382,7 @@ pub struct StreamImagesResponse {
     #[prost(message, repeated, tag = "1")]
     pub images: ::prost::alloc::vec::Vec<Image>,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveImageRequest {
     #[prost(message, optional, tag = "1")]
     pub image: ::core::option::Option<ImageSpec>,

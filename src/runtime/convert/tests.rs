@@ -1,7 +1,7 @@
 mod fuzz;
 
 use super::*;
-use crate::model::PodUid;
+use crate::model::{Labels, PodUid};
 
 const UID: &str = "0b5ad5c4-5b3c-4d9e-8f0a-3c5d9a6f1e22";
 
@@ -16,12 +16,16 @@ fn model<R: WireRow>(row: R) -> R::Model {
     row.into_model(&mut Interner::default()).unwrap()
 }
 
-fn refusal<R: WireRow>(row: R) -> NoModel {
-    row.into_model(&mut Interner::default()).unwrap_err()
+fn is_malformed<R: WireRow>(row: R) -> bool {
+    row.into_model(&mut Interner::default()).is_err()
 }
 
 fn entries_of(pairs: &[(&str, &str)]) -> Vec<cri::EntryRow> {
-    entries(labels(pairs))
+    let entry = |(key, value)| cri::EntryRow {
+        key: Bytes::from(key),
+        value: Bytes::from(value),
+    };
+    labels(pairs).into_iter().map(entry).collect()
 }
 
 fn kubelet_labels() -> Vec<cri::EntryRow> {
@@ -138,22 +142,26 @@ fn rows_without_ids_are_malformed() {
         pod_sandbox_id: Bytes::new(),
         ..nameless
     };
-    assert_eq!(refusal(homeless), NoModel::Malformed);
+    assert!(is_malformed(homeless));
     let sandbox = cri::PodSandboxRow {
         id: Bytes::new(),
         ..sandbox_row()
     };
-    assert_eq!(refusal(sandbox), NoModel::Malformed);
-    assert_eq!(refusal(cri::ImageRow::default()), NoModel::Malformed);
+    assert!(is_malformed(sandbox));
+    assert!(is_malformed(cri::ImageRow::default()));
+}
+
+/// A label whose value is not UTF-8.
+fn bad_label(key: &'static str) -> cri::EntryRow {
+    cri::EntryRow {
+        key: key.into(),
+        value: Bytes::from_static(b"a\xff"),
+    }
 }
 
 #[test]
-fn a_text_that_is_not_utf_8_fails_the_row_wherever_it_is() {
+fn a_row_whose_identity_is_not_utf_8_is_malformed() {
     let bad = || Bytes::from_static(b"\xff");
-    let entry = |key: &'static str| cri::EntryRow {
-        key: key.into(),
-        value: bad(),
-    };
     let mut rows = vec![container_row(); 9];
     rows[0].id = bad();
     rows[1].pod_sandbox_id = bad();
@@ -163,33 +171,41 @@ fn a_text_that_is_not_utf_8_fails_the_row_wherever_it_is() {
     rows[5].image.as_mut().unwrap().runtime_handler = bad();
     rows[6].image_ref = bad();
     rows[7].image_id = bad();
-    rows[8].labels.push(entry("z"));
+    rows[8].labels.push(bad_label(POD_UID_LABEL));
     for row in rows {
-        assert_eq!(refusal(row.clone()), NoModel::NoText, "{row:?}");
-        let (id, pod_sandbox_id) = (Bytes::new(), Bytes::new());
-        let nameless = cri::ContainerRow {
-            id,
-            pod_sandbox_id,
-            ..row
-        };
-        let refusal = refusal(nameless.clone());
-        let is_all_text = nameless
-            == cri::ContainerRow {
-                id: Bytes::new(),
-                pod_sandbox_id: Bytes::new(),
-                ..container_row()
-            };
-        assert_eq!(refusal == NoModel::Malformed, is_all_text, "{nameless:?}");
+        assert!(is_malformed(row.clone()), "{row:?}");
     }
     let mut rows = vec![sandbox_row(); 5];
     rows[0].id = bad();
     rows[1].metadata.as_mut().unwrap().name = bad();
     rows[2].metadata.as_mut().unwrap().uid = bad();
     rows[3].metadata.as_mut().unwrap().namespace = bad();
-    rows[4].labels.push(entry("z"));
+    rows[4].labels.push(bad_label(POD_NAMESPACE_LABEL));
     for row in rows {
-        assert_eq!(refusal(row.clone()), NoModel::NoText, "{row:?}");
+        assert!(is_malformed(row.clone()), "{row:?}");
     }
+}
+
+#[test]
+fn other_labels_and_annotations_that_are_not_utf_8_are_read_as_far_as_they_are() {
+    let expected = |labels: Labels| {
+        let key = Some("a\u{fffd}");
+        (labels.get("z") == key, labels.get("app") == Some("web"))
+    };
+    let mut row = container_row();
+    row.labels.push(bad_label("z"));
+    assert_eq!(expected(model(row).labels), (true, true));
+    let mut row = sandbox_row();
+    row.labels.push(bad_label("z"));
+    row.annotations.push(bad_label("z"));
+    assert_eq!(expected(model(row).labels), (true, true));
+    let status = cri::ContainerStatus {
+        id: "c1".into(),
+        labels: vec![bad_label("z")],
+        ..Default::default()
+    };
+    let status = cri::ContainerStatus::decode(&*status.encode_to_vec()).unwrap();
+    assert!(container_status(&ContainerId::new("c1").unwrap(), status).is_ok());
 }
 
 #[test]
