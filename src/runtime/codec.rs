@@ -95,6 +95,11 @@ impl<R: WireRow> RowReader<R> {
         is_whole.then_some(()).ok_or(wire::Error::CutOff.into())
     }
 
+    /// Returns the weight of what was read so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.page.as_ref().map_or(0, |page| page.bytes)
+    }
+
     /// Returns what all messages held; `None` if there was none.
     pub(crate) fn take(&mut self) -> Option<ListChunk<R::Model>> {
         self.page.take()

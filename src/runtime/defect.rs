@@ -11,9 +11,9 @@ use tonic::{Code, Status};
 
 use super::wire;
 
-/// A message of an answer is above our limit.
+/// The messages of an answer, up to the last that has begun, are above our limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message of {bytes} bytes is over the limit of {limit} bytes")]
+#[error("an answer of {bytes} bytes is over the limit of {limit} bytes")]
 pub(super) struct Oversize {
     pub(super) bytes: u64,
     pub(super) limit: u64,

@@ -1,5 +1,5 @@
-//! Checks the framing of an answer while it passes: each message is within the limit, none is compressed unless we
-//! asked for it, and the answer ends only where it may.
+//! Checks the framing of an answer while it passes: its messages are within the limit together, none is compressed
+//! unless we asked for it, and the answer ends only where it may.
 //!
 //! Never buffers. The gRPC library checks the same later, but reports it only as text.
 
@@ -99,6 +99,7 @@ pub(super) fn framed<B>(
         needs_message: is_grpc && awaits == Awaits::One,
         status,
         head: Vec::with_capacity(HEAD_BYTES),
+        bytes: 0,
         left: 0,
         is_over: false,
     })
@@ -127,6 +128,8 @@ pub(super) struct Framed<B> {
     status: StatusIs,
     /// The received bytes of the next message's header.
     head: Vec<u8>,
+    /// The weight of all messages that have begun.
+    bytes: u64,
     /// The missing bytes of the current message.
     left: usize,
     is_over: bool,
@@ -170,7 +173,8 @@ impl<B> Framed<B> {
         if self.status == StatusIs::AtTheHead {
             return Err(Defect::EarlyStatus.into());
         }
-        let (bytes, limit) = (u64::from(length), self.limit_bytes as u64);
+        self.bytes += u64::from(length);
+        let (bytes, limit) = (self.bytes, self.limit_bytes as u64);
         self.left = match usize::try_from(length) {
             Ok(length) if bytes <= limit => length,
             Ok(_) | Err(_) => return Err(Oversize { bytes, limit }.into()),
@@ -210,7 +214,11 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let next = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+        // A runtime that always has more must not keep the call's deadline from being looked at.
+        let turn = ready!(tokio::task::coop::poll_proceed(cx));
+        let next = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        turn.made_progress();
+        let next = match next {
             Some(frame) => Some(frame.and_then(|frame| self.checked(frame))),
             None => self.end(None).err().map(Err),
         };

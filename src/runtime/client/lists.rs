@@ -103,8 +103,8 @@ fn at_once<M>(
 }
 
 impl RuntimeConnection {
-    /// Reads a whole list over its streaming RPC, or unary, or compressed. If a message of the stream is over the limit,
-    /// the unary answer is too, but its error reports the whole weight. A broken stream fails the list, unless it always
+    /// Reads a whole list over its streaming RPC, or unary, or compressed. If the stream is over the limit, the
+    /// unary answer is too, but its error reports the whole weight. A broken stream fails the list, unless it always
     /// breaks. A refused one fails it each time.
     pub(super) async fn list<R: WireRow>(
         &self,

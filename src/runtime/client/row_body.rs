@@ -1,6 +1,6 @@
 //! The body of a list's answer: reads the rows while they come, and passes on only the end with its status.
 //!
-//! The gRPC library would first copy each message together. `framing` has already checked that each message is within
+//! The gRPC library would first copy each message together. `framing` has already checked that the messages are within
 //! the limit and whole, and compressed only if we asked for it.
 
 use std::io::Write;
@@ -30,7 +30,7 @@ pub(super) struct RowBody<B, R: WireRow> {
     /// The present message, if it is compressed.
     compressed: Option<Compressed>,
     rows: Arc<Mutex<RowReader<R>>>,
-    /// The largest message, uncompressed.
+    /// The most bytes of all messages, uncompressed.
     limit_bytes: usize,
 }
 
@@ -38,8 +38,6 @@ pub(super) struct RowBody<B, R: WireRow> {
 #[derive(Debug)]
 struct Compressed {
     decoder: GzDecoder<Vec<u8>>,
-    /// Uncompressed so far.
-    bytes: usize,
     limit_bytes: usize,
 }
 
@@ -92,7 +90,6 @@ impl Compressed {
     fn new(limit_bytes: usize) -> Self {
         Self {
             decoder: GzDecoder::new(Vec::new()),
-            bytes: 0,
             limit_bytes,
         }
     }
@@ -126,10 +123,9 @@ impl Compressed {
     /// Hands on what the decoder gave.
     fn pass<R: WireRow>(&mut self, rows: &mut RowReader<R>) -> Result<(), Status> {
         let bytes = std::mem::take(self.decoder.get_mut());
-        self.bytes = self.bytes.saturating_add(bytes.len());
-        if self.bytes > self.limit_bytes {
-            let (bytes, limit) = (self.bytes as u64, self.limit_bytes as u64);
-            return Err(Oversize { bytes, limit }.into());
+        let (all, limit) = (rows.bytes() + bytes.len() as u64, self.limit_bytes as u64);
+        if all > limit {
+            return Err(Oversize { bytes: all, limit }.into());
         }
         rows.read(bytes.into()).map_err(Defect::from)?;
         Ok(())
@@ -168,8 +164,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use crisweep_proto::cri::{Container, ContainerRow, ListContainersResponse};
-    use futures_util::stream;
+    use futures_util::{StreamExt, stream};
     use http_body_util::{BodyExt, StreamBody};
     use prost::Message;
     use tonic::Code;
@@ -302,6 +300,26 @@ mod tests {
         assert_eq!(cause(&error), Some(&Oversize { bytes, limit }));
     }
 
+    #[tokio::test]
+    async fn an_answer_that_goes_on_and_on_leaves_its_caller_room_for_a_deadline() {
+        let empty = || Ok(Frame::data(Bytes::from_static(&[0; HEAD_BYTES])));
+        let body = StreamBody::new(stream::repeat_with(empty).take(1 << 20));
+        let answer = framed(Response::new(body), LIMIT, Awaits::Any, Encoding::Plain);
+        let rows = RowReader::<ContainerRow>::new(Arc::default());
+        let body = RowBody::new(answer.into_body(), Arc::new(Mutex::new(rows)), LIMIT);
+        let end = tokio::time::timeout(Duration::from_millis(1), body.collect());
+        assert!(end.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn messages_that_are_over_the_limit_together_are_an_error() {
+        let half = framed_message(&answer(1, LIMIT / 2));
+        let sent = through(half.repeat(2), LIMIT, Some(status("0"))).await;
+        let (bytes, limit) = (2 * (half.len() - HEAD_BYTES) as u64, LIMIT as u64);
+        let error = sent.unwrap_err();
+        assert_eq!(cause(&error), Some(&Oversize { bytes, limit }));
+    }
+
     /// The gRPC library does not read the status at the end of such an answer.
     #[tokio::test]
     async fn a_status_before_the_messages_is_an_error() {
@@ -412,10 +430,11 @@ mod tests {
         let sent = through_gzip(Encoding::Gzip, framed_gzip(&gzip(&exact)), 1_000).await;
         assert_eq!(sent.unwrap().unwrap().bytes, LIMIT as u64);
         // 64 MiB in some 300 KiB are read no further than the step after the limit.
-        let bomb = gzip(&answer(1, 64 << 20));
-        let over = gzip(&answer(1, LIMIT + 1));
-        for bytes in [bomb, over] {
-            let sent = through_gzip(Encoding::Gzip, framed_gzip(&bytes), LIMIT).await;
+        let bomb = framed_gzip(&gzip(&answer(1, 64 << 20)));
+        let over = framed_gzip(&gzip(&answer(1, LIMIT + 1)));
+        let half = framed_gzip(&gzip(&answer(1, LIMIT / 2)));
+        for bytes in [bomb, over, half.repeat(2)] {
+            let sent = through_gzip(Encoding::Gzip, bytes, LIMIT).await;
             let error = sent.unwrap_err();
             let Some(Oversize { bytes, limit }) = cause(&error) else {
                 panic!("{error}");
