@@ -9,40 +9,23 @@ use tokio::time::Sleep;
 
 use super::super::connections::Connection;
 use super::{LINGER, STALL_MAX};
+use crate::system::stall::StallGuard;
 
 /// A stream that fails if its peer reads nothing for [`STALL_MAX`], reports when everything is sent, and
 /// lingers at its end.
 pub(super) struct GuardedStream<S> {
-    stream: S,
+    stream: StallGuard<S>,
     connection: Connection,
-    stalled: Option<Pin<Box<Sleep>>>,
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: Unpin> GuardedStream<S> {
     pub(super) fn new(stream: S, connection: Connection) -> Self {
         Self {
-            stream,
+            stream: StallGuard::new(stream, STALL_MAX),
             connection,
-            stalled: None,
             lingering: None,
         }
-    }
-
-    fn or_stalled<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if let Poll::Ready(written) = write(Pin::new(&mut self.stream), cx) {
-            self.stalled = None;
-            return Poll::Ready(written);
-        }
-        let stalled = self
-            .stalled
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(STALL_MAX)));
-        ready!(stalled.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -81,7 +64,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedStream<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.or_stalled(cx, |stream, cx| stream.poll_write(cx, bytes))
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -89,7 +72,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedStream<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.or_stalled(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -98,14 +81,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedStream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Hyper flushes when it has nothing left to write.
-        ready!(self.or_stalled(cx, AsyncWrite::poll_flush))?;
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         self.connection.sent();
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
-            ready!(self.or_stalled(cx, AsyncWrite::poll_shutdown))?;
+            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
             if !self.connection.is_unread() {
                 return Poll::Ready(Ok(()));
             }

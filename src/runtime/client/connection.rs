@@ -18,6 +18,7 @@ use super::framing::{Awaits, Checked, Encoding};
 use super::list_ways::ListWays;
 use super::{Error, Settings};
 use crate::runtime::convert::{Interner, WireRow};
+use crate::system::stall::StallGuard;
 
 /// How much of one answer the runtime may send ahead, which stays in memory until it is read. With the default
 /// of 64 KiB an answer of 16 MiB waits 256 times.
@@ -27,6 +28,10 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// How much is read from the socket at once. The HTTP/2 client alone reads 8 KiB at a time, a list of 2.8 MB in some
 /// 220 reads.
 const READ_BYTES: usize = 64 << 10;
+
+/// A connection ends if the runtime reads nothing for this long, although there is something to send: after some hundred
+/// calls without an answer the socket takes no more, and each further call would stay in memory.
+const STALL_MAX: Duration = Duration::from_secs(60);
 
 /// The longest status that the runtime may send, with its text as HTTP/2 writes it. With the default of 16 KiB a
 /// longer one, such as all that a network plugin wrote, ends the call without a word.
@@ -151,6 +156,7 @@ impl RuntimeConnection {
                 let stream = tokio::time::timeout(timeout, UnixStream::connect(path)).await??;
                 *socket.lock() = file;
                 connections.fetch_add(1, Ordering::AcqRel);
+                let stream = StallGuard::new(stream, STALL_MAX);
                 let stream = BufReader::with_capacity(READ_BYTES, stream);
                 Ok::<_, std::io::Error>(TokioIo::new(stream))
             }

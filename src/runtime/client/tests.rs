@@ -201,6 +201,20 @@ async fn a_socket_that_nothing_accepts_from_fails_every_call_within_its_timeout(
     calls.await.expect("each call ends by itself");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_connection_to_a_runtime_that_reads_nothing_ends_when_it_is_full() {
+    let (_dir, settings) = place(Duration::from_secs(1));
+    let _silent = UnixListener::bind(&settings.endpoint).unwrap();
+    let client = Client::new(settings);
+    for _ in 0..2_000 {
+        let error = client.version().await.unwrap_err();
+        if error.is_lost() {
+            return;
+        }
+    }
+    panic!("its connection takes calls without an end");
+}
+
 #[tokio::test]
 async fn a_runtime_that_dies_in_mid_call_is_lost() {
     let rig = Rig::new(Options::default());
