@@ -19,7 +19,7 @@ use super::{DIRECTORY, Error, Roots, each_name, has_entries, open_below};
 const ROTATIONS_MAX: usize = 16;
 /// The most entries of a log's directory that are looked through for rotations.
 const ENTRIES_MAX: usize = 1 << 12;
-/// The most bytes of one rotation that are decompressed to find its end.
+/// The most bytes of one rotation that are read and that are decompressed to find its end.
 const UNZIPPED_MAX: u64 = 128 << 20;
 /// Bytes that are decompressed at a time.
 const CHUNK: usize = 64 << 10;
@@ -266,9 +266,14 @@ fn plain_end(file: &File, bytes_max: usize) -> io::Result<(Vec<u8>, bool)> {
     Ok((bytes, wanted == size))
 }
 
-/// The same of what a compressed file holds. It has to be decompressed from its beginning.
+/// The same of what a compressed file holds. It has to be decompressed from its beginning. Its own size has the same
+/// limit: it may consist of parts without content.
 fn unzipped_end(file: &File, bytes_max: usize, unzipped_max: u64) -> io::Result<(Vec<u8>, bool)> {
-    let mut from = MultiGzDecoder::new(file).take(unzipped_max + 1);
+    if file.metadata()?.len() > unzipped_max {
+        let text = format!("it is larger than {unzipped_max} bytes; its end is not read");
+        return Err(io::Error::other(text));
+    }
+    let mut from = MultiGzDecoder::new(file.take(unzipped_max)).take(unzipped_max + 1);
     let (mut chunk, mut end, mut total) = (vec![0; CHUNK], Vec::new(), 0);
     loop {
         let read = from.read(&mut chunk)?;

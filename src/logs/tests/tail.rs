@@ -118,6 +118,7 @@ fn a_rotation_that_cannot_be_read_ends_the_tail_and_says_so() {
         ),
         (b"not compressed".to_vec(), "invalid gzip header"),
         (zipped(vec![b'x'; 1001]), "it holds more than 1000 bytes"),
+        (zipped("").repeat(51), "it is larger than 1000 bytes"),
     ] {
         let host = Host::plain();
         write(&host, LOG, "4");
