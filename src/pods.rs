@@ -12,6 +12,7 @@ mod file;
 mod http;
 mod kubelet;
 mod kubelet_socket;
+mod last_answer;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub use error::Error;
 use file::ReadBefore;
 use kubelet_socket::Confirmed;
 pub use kubelet_socket::PATHS as KUBELET_SOCKETS;
+use last_answer::LastAnswer;
 pub use parse::{ParseError, parse};
 
 /// The largest answer; 500 pods of a busy node are about 5 MiB.
@@ -171,6 +173,7 @@ pub struct PodSource {
     confirmed: Confirmed,
     /// The previous read of a source that is a file.
     read_before: Option<ReadBefore>,
+    last_answer: LastAnswer,
     /// This node's name: an answer with a pod of another node is invalid.
     node: String,
     origin: PodOrigin,
@@ -202,6 +205,7 @@ impl PodSource {
             client: None,
             confirmed: Confirmed::default(),
             read_before: None,
+            last_answer: LastAnswer::default(),
             node: node.to_owned(),
             origin: PodOrigin::default(),
             settle,
@@ -331,16 +335,18 @@ impl PodSource {
         let after = self.timeout;
         let answer = async {
             let (disk, node) = (&self.disk, self.node.as_str());
+            let last = &mut self.last_answer;
             Some(match (&self.chosen, &self.client) {
                 (Source::File(path), _) => {
-                    file::list(disk, path, node, looked_at, &mut self.read_before).await
+                    let parse = |text: &[u8]| last.parse(text, |text| parse(text, node));
+                    file::list(disk, path, looked_at, &mut self.read_before, parse).await
                 }
                 (Source::KubeletSocket { paths, .. }, _) => {
                     kubelet_socket::list(disk, paths, node, &mut self.confirmed).await
                 }
-                (Source::Kubelet(_), Some(client)) => kubelet::list(client, node).await,
+                (Source::Kubelet(_), Some(client)) => kubelet::list(client, node, last).await,
                 (Source::ApiServer { node, .. }, Some(client)) => {
-                    api_server::list(client, node, freshness).await
+                    api_server::list(client, node, freshness, last).await
                 }
                 // The choices of `auto` never include `auto`, and each server has its client.
                 (Source::None | Source::Auto(_), _)
@@ -362,6 +368,7 @@ impl PodSource {
     /// Changes the source; good answers of one source never count for another.
     fn choose(&mut self, source: Source, why: String) {
         (self.client, self.confirmed, self.read_before) = (None, Confirmed::default(), None);
+        self.last_answer = LastAnswer::default();
         match &source {
             Source::Kubelet(server) | Source::ApiServer { server, .. } => {
                 self.client = Some(client(server.clone(), &self.disk));

@@ -5,6 +5,7 @@
 use reqwest::StatusCode;
 
 use super::http::get;
+use super::last_answer::LastAnswer;
 use super::parse::Author;
 use super::{Error, Freshness};
 use crate::kubernetes::{ApiClient, ApiServer};
@@ -15,9 +16,10 @@ pub(super) async fn list(
     client: &ApiClient,
     node: &str,
     freshness: Freshness,
+    last_answer: &mut LastAnswer,
 ) -> Result<PodList, Error> {
     let body = get(client, &path(node, freshness), advice).await?;
-    let list = body.pods(Author::ApiServer, node)?;
+    let list = body.pods(Author::ApiServer, node, last_answer)?;
     let read_from = match freshness {
         Freshness::Cached => ReadFrom::Cache,
         Freshness::Quorum { .. } => ReadFrom::Origin,

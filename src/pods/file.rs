@@ -6,7 +6,7 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::{ANSWER_MAX_BYTES, Error, parse};
+use super::{ANSWER_MAX_BYTES, Error, ParseError};
 use crate::model::PodList;
 use crate::system::blocking::BlockingPool;
 use crate::system::file::{TIMEOUT, bounded, open};
@@ -28,9 +28,9 @@ pub(super) struct ReadBefore {
 pub(super) async fn list(
     disk: &BlockingPool,
     path: &Path,
-    node: &str,
     looked_at: Timestamp,
     before: &mut Option<ReadBefore>,
+    parse: impl FnOnce(&[u8]) -> Result<PodList, ParseError>,
 ) -> Result<PodList, Error> {
     let now = Instant::now();
     let (text, written) = within_timeout(disk, path, dated).await?;
@@ -40,7 +40,7 @@ pub(super) async fn list(
     if written.duration_since(looked_at) > AHEAD_MAX {
         return Err(Error::Ahead(path.to_owned()));
     }
-    let list = parse(&text, node).map_err(|source| Error::NotPods {
+    let list = parse(&text).map_err(|source| Error::NotPods {
         what: path.display().to_string(),
         source,
     })?;

@@ -3,6 +3,7 @@
 use reqwest::StatusCode;
 
 use super::Error;
+use super::last_answer::LastAnswer;
 use super::parse::{Author, parse_answer};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::PodList;
@@ -42,8 +43,14 @@ pub(super) async fn get(
 
 impl Body {
     /// Reads the pods of a node.
-    pub(super) fn pods(self, author: Author, node: &str) -> Result<PodList, Error> {
-        parse_answer(&self.bytes, author, node).map_err(|source| Error::NotPods {
+    pub(super) fn pods(
+        self,
+        author: Author,
+        node: &str,
+        last_answer: &mut LastAnswer,
+    ) -> Result<PodList, Error> {
+        let list = last_answer.parse(&self.bytes, |text| parse_answer(text, author, node));
+        list.map_err(|source| Error::NotPods {
             what: self.what,
             source,
         })

@@ -4,15 +4,19 @@ use reqwest::StatusCode;
 
 use super::Error;
 use super::http::get;
+use super::last_answer::LastAnswer;
 use super::parse::Author;
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::PodList;
 
 /// Reads the kubelet's pods.
-pub(super) async fn list(client: &ApiClient, node: &str) -> Result<PodList, Error> {
-    get(client, "/pods", advice)
-        .await?
-        .pods(Author::Kubelet, node)
+pub(super) async fn list(
+    client: &ApiClient,
+    node: &str,
+    last_answer: &mut LastAnswer,
+) -> Result<PodList, Error> {
+    let body = get(client, "/pods", advice).await?;
+    body.pods(Author::Kubelet, node, last_answer)
 }
 
 /// Reads the kubelet's `/configz`. Asked for people alone, never for pods.

@@ -14,6 +14,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
 use super::file;
+use super::last_answer::LastAnswer;
 use super::parse::{Author, PodFields, PodListParser, owner};
 use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, api_server, client};
 use crate::kubernetes::{ApiClient, ApiServer};
@@ -76,7 +77,8 @@ impl Confirmed {
             return;
         }
         // Finished is final, so the cache is enough.
-        let asking = api_server::list(client, node, Freshness::Cached);
+        let mut last_answer = LastAnswer::default();
+        let asking = api_server::list(client, node, Freshness::Cached, &mut last_answer);
         let answer = tokio::time::timeout(CONFIRM_TIMEOUT, asking).await;
         let error = match answer {
             Ok(Ok(answer)) => {
