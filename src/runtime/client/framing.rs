@@ -1,5 +1,5 @@
-//! Checks the framing of an answer while it passes: its messages are within the limit together, none is compressed
-//! unless we asked for it, and the answer ends only where it may.
+//! Checks the framing of an answer while it passes: its messages are within the limit together, or one by one where
+//! none is kept; none is compressed unless we asked for it, and the answer ends only where it may.
 //!
 //! Never buffers. The gRPC library checks the same later, but reports it only as text.
 
@@ -27,6 +27,8 @@ const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 pub(super) enum Awaits {
     One,
     Any,
+    /// Any number, and their reader holds one at a time: only each by itself must be within the limit.
+    OneByOne,
 }
 
 /// How we ask for the messages of an answer.
@@ -99,6 +101,7 @@ pub(super) fn framed<B>(
         needs_message: is_grpc && awaits == Awaits::One,
         status,
         head: Vec::with_capacity(HEAD_BYTES),
+        is_one_by_one: awaits == Awaits::OneByOne,
         bytes: 0,
         left: 0,
         is_over: false,
@@ -128,7 +131,9 @@ pub(super) struct Framed<B> {
     status: StatusIs,
     /// The received bytes of the next message's header.
     head: Vec<u8>,
-    /// The weight of all messages that have begun.
+    /// Each message has the limit for itself.
+    is_one_by_one: bool,
+    /// The weight of all messages that have begun; of the last one, if each has the limit for itself.
     bytes: u64,
     /// The missing bytes of the current message.
     left: usize,
@@ -173,7 +178,8 @@ impl<B> Framed<B> {
         if self.status == StatusIs::AtTheHead {
             return Err(Defect::EarlyStatus.into());
         }
-        self.bytes += u64::from(length);
+        let before = if self.is_one_by_one { 0 } else { self.bytes };
+        self.bytes = before + u64::from(length);
         let (bytes, limit) = (self.bytes, self.limit_bytes as u64);
         self.left = match usize::try_from(length) {
             Ok(length) if bytes <= limit => length,

@@ -57,7 +57,7 @@ async fn read(
     label: &str,
     deadline: Duration,
 ) -> Result<Response<Ids>, Status> {
-    let mut client = ContainersClient::new(link.channel(Awaits::Any, Encoding::Plain))
+    let mut client = ContainersClient::new(link.channel(Awaits::OneByOne, Encoding::Plain))
         .max_decoding_message_size(link.max_message_bytes);
     let filters = vec![format!("labels.\"io.cri-containerd.kind\"=={label}")];
     let mut request = request(ListContainersRequest { filters }, deadline);

@@ -3,11 +3,13 @@
 mod empty;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
 
 use tonic::Code;
 
 use super::*;
 use crate::model::{ContainerId, ContainerState, HasId, PodSandboxId};
+use crate::runtime::client::Settings;
 use crate::runtime::client::tests::{Rig, container, list_of, node};
 use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
 
@@ -166,6 +168,21 @@ async fn exited_ones_over_the_limit_are_read_pod_by_pod_and_one_by_one_and_only_
     assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 0);
     assert_eq!(rig.sim.call_count(Rpc::ContainersListStream), 1);
     rig.assert_all(&again).await;
+}
+
+/// This way is for lists that are over every limit, and holds one record at a time.
+#[tokio::test]
+async fn the_records_of_containerds_service_may_be_over_our_limit_together() {
+    let rig = Rig::new(Options::default());
+    let client = Client::new(Settings {
+        max_message_bytes: 1_000,
+        ..rig.client.shared.settings.clone()
+    });
+    let (missing, timeout) = (AtomicU64::default(), client.timeout());
+    let ids = containerd::ids(client.runtime(), &missing, "container", timeout);
+    let ids = ids.await.unwrap().unwrap();
+    let all = rig.sim.containers();
+    assert!(all.len() > 50 && all.iter().all(|it| ids.contains_key(&*it.row.id)));
 }
 
 #[tokio::test]
