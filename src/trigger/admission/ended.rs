@@ -29,14 +29,17 @@ impl Admissions {
         self.follow_up(&pass, end, now, free_id)
     }
 
-    /// Takes over what a pass of an earlier process did, and when it began and ended; `None`: too long ago to count.
+    /// Takes over what a pass of an earlier process did, and when it began and ended; `None`: too long ago to count. In
+    /// whatever order: a pass may have waited while a later one ran.
     pub fn remember(&mut self, pass: &Pass, began: Option<Duration>, ended: Option<Duration>) {
         if pass.dry_run {
             return;
         }
         if let Some(ended) = ended {
-            let ends = pass.targets.keys().map(|target| (*target, ended));
-            self.finished.extend(ends);
+            for target in pass.targets.keys() {
+                let last = self.finished.entry(*target).or_insert(ended);
+                *last = ended.max(*last);
+            }
         }
         if let Some(began) = began {
             self.count_passes(&pass.tried(), began);
@@ -98,6 +101,7 @@ impl Admissions {
         for target in tried {
             let tried = self.tried.entry(*target).or_default();
             tried.push_back(since);
+            tried.make_contiguous().sort_unstable();
             while tried.len() > bound {
                 tried.pop_front();
             }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::fleet::Standing;
+use crate::model::{Brake, Pass};
 
 #[test]
 fn a_dry_run_cools_nothing_down() {
@@ -109,12 +110,40 @@ fn only_passes_that_tried_something_of_a_target_count_for_it() {
         admissions.admit(alert(20, CONTAINERS), "b", at(1)),
         braked(SPENT)
     );
-    assert!(admissions.holds(crate::model::Brake::PassesPerHour, at(1)));
+    assert!(admissions.holds(Brake::PassesPerHour, at(1)));
     assert_eq!(admissions.admit(alert(20, BOTH), "b", at(1)), queued("b"));
     assert_eq!(
         next(&mut admissions, at(1)).unwrap().targets,
         set(SANDBOXES)
     );
+}
+
+/// A pass that waits for its cool-down was queued before the manual one that runs meanwhile.
+#[test]
+fn passes_of_an_earlier_process_count_in_whatever_order_they_come() {
+    let pass = || {
+        let mut pass = Pass::queued(
+            "p".to_owned(),
+            Cause::Manual.into(),
+            CONTAINERS.to_vec(),
+            Timestamp::UNIX_EPOCH,
+        );
+        let report = pass.targets.entry(Target::Containers).or_default();
+        report.removed = 1;
+        pass
+    };
+    let mut admissions = Admissions::new(Brakes {
+        cooldown: MINUTE,
+        ..two_per_hour().brakes
+    });
+    for (began, ended) in [(3000, 3100), (1000, 1100), (2000, 2100)] {
+        admissions.remember(&pass(), Some(at(began)), Some(at(ended)));
+    }
+    assert!(admissions.holds(Brake::CoolDown, at(3159)));
+    assert!(!admissions.holds(Brake::CoolDown, at(3160)));
+    // The second last one began at 2000.
+    assert!(admissions.holds(Brake::PassesPerHour, at(5599)));
+    assert!(!admissions.holds(Brake::PassesPerHour, at(5600)));
 }
 
 #[test]
@@ -260,7 +289,7 @@ fn automatic_targets_of_the_budget_wait_for_a_slot_and_others_begin() {
     assert!(!admissions.wants_slot(at(0)));
     admissions.admit(alert(1, BOTH), "a", at(0));
     assert!(admissions.wants_slot(at(0)));
-    assert!(admissions.holds(crate::model::Brake::FleetBudget, at(0)));
+    assert!(admissions.holds(Brake::FleetBudget, at(0)));
     assert_eq!(
         next(&mut admissions, at(0)).unwrap().targets,
         set(CONTAINERS)
@@ -292,7 +321,7 @@ fn a_storm_makes_automatic_passes_wait_and_no_person() {
     admissions.set_fleet(storm, at(0));
     assert_eq!(admissions.admit(alert(1, BOTH), "a", at(0)), queued("a"));
     assert_eq!(next(&mut admissions, at(1_000_000)), None);
-    assert!(admissions.holds(crate::model::Brake::FleetStorm, at(0)));
+    assert!(admissions.holds(Brake::FleetStorm, at(0)));
     admissions.admit(by_hand(BOTH, PassOptions::default()), "x", at(1));
     assert_eq!(next(&mut admissions, at(1)).unwrap().targets, set(BOTH));
 }
