@@ -70,7 +70,7 @@ pub struct HealthFinding {
     pub severity: HealthState,
     /// What it is.
     pub text: String,
-    /// The setting by which it may stay after a pass.
+    /// The setting by which it may last, whatever passes do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -96,8 +96,10 @@ impl HealthFinding {
 
     /// Returns the text with its hint.
     pub fn whole(&self) -> String {
-        let hint = self.hint.iter().map(|hint| format!(" ({hint})"));
-        [self.text.clone()].into_iter().chain(hint).collect()
+        match &self.hint {
+            Some(hint) => format!("{} ({hint})", self.text),
+            None => self.text.clone(),
+        }
     }
 }
 
@@ -181,14 +183,12 @@ impl HealthFacts {
         findings.extend(self.heavy_lists(marks));
         findings.extend(self.image_filesystem(marks));
         let containers = (self.exited_containers, marks.exited_containers);
-        let mut counted = count(containers, "exited containers", "containers not counted");
         let kept = policy.map(|it| (it.containers.enabled, it.containers.max_dead));
-        hint(&mut counted, "containers", kept, marks.exited_containers);
+        let counted = count(containers, "exited containers", "containers", kept);
         findings.extend(counted.filter(|it| is_news(it, "containers", &findings)));
         let sandboxes = (self.not_ready_sandboxes, marks.not_ready_sandboxes);
-        let mut counted = count(sandboxes, "dead sandboxes", "sandboxes not counted");
         let kept = policy.map(|it| (it.sandboxes.enabled, it.sandboxes.max_dead));
-        hint(&mut counted, "sandboxes", kept, marks.not_ready_sandboxes);
+        let counted = count(sandboxes, "dead sandboxes", "sandboxes", kept);
         findings.extend(counted.filter(|it| is_news(it, "sandboxes", &findings)));
         findings.extend(self.service.clone());
         let source = self.pod_source;
@@ -256,42 +256,33 @@ fn is_news(counted: &HealthFinding, list: &str, findings: &[HealthFinding]) -> b
     counted.severity == HealthState::Problem || !is_told
 }
 
+/// Holds a number against its mark. `kept`: whether the target is enabled, and its `max_dead`, if that is known.
 fn count(
     (is, mark): (Option<u64>, Option<u32>),
     what: &str,
-    unread: &str,
+    target: &str,
+    kept: Option<(bool, Limit)>,
 ) -> Option<HealthFinding> {
-    let mark = u64::from(mark?);
+    let mark = mark?;
     match is {
-        None => Some(HealthFinding::unknown(unread)),
-        Some(is) if is >= mark => Some(HealthFinding::problem(format!("{is} {what}"))),
+        None => Some(HealthFinding::unknown(format!("{target} not counted"))),
+        Some(is) if is >= u64::from(mark) => Some(HealthFinding {
+            hint: kept.and_then(|(enabled, max_dead)| hint(target, enabled, max_dead, mark)),
+            ..HealthFinding::problem(format!("{is} {what}"))
+        }),
         Some(_) => None,
     }
 }
 
-/// Says which setting keeps more than the threshold calls a problem: then it may last, whatever passes do.
-fn hint(
-    finding: &mut Option<HealthFinding>,
-    section: &str,
-    kept: Option<(bool, Limit)>,
-    mark: Option<u32>,
-) {
-    let mark = mark.map_or(usize::MAX, |mark| {
-        usize::try_from(mark).unwrap_or(usize::MAX)
-    });
-    let words = match kept {
-        Some((false, _)) => format!("{section}.enabled is off"),
-        Some((true, Limit::None)) => format!("{section}.max_dead keeps all"),
-        Some((true, Limit::AtMost(most))) if most >= mark => {
-            format!("{section}.max_dead keeps up to {most}")
+/// Says which setting keeps as many as the threshold calls a problem, or more.
+fn hint(target: &str, enabled: bool, max_dead: Limit, mark: u32) -> Option<String> {
+    match max_dead {
+        _ if !enabled => Some(format!("{target}.enabled is off")),
+        Limit::None => Some(format!("{target}.max_dead keeps all")),
+        Limit::AtMost(most) if most as u64 >= u64::from(mark) => {
+            Some(format!("{target}.max_dead keeps up to {most}"))
         }
-        Some((true, Limit::AtMost(_))) | None => return,
-    };
-    if let Some(finding) = finding
-        .as_mut()
-        .filter(|it| it.severity == HealthState::Problem)
-    {
-        finding.hint = Some(words);
+        Limit::AtMost(_) => None,
     }
 }
 
