@@ -145,10 +145,10 @@ pub(super) async fn post(
         .await
         .and_then(|body| read(&body));
     let answer = match read {
-        Ok((alerts, left_out)) => {
-            if left_out > 0 {
+        Ok((alerts, truncated)) => {
+            if truncated > 0 {
                 let text = "alerts are left out: set max_alerts of Alertmanager's receiver to 0";
-                warn(&service, text, &left_out.to_string());
+                warn(&service, text, &truncated.to_string());
             }
             let answered = ask(&service, alerts, by.as_ref());
             for alert in &answered {

@@ -72,7 +72,7 @@ pub struct Fixed {
     pub manager: Manager,
     /// When the service started.
     pub started: Instant,
-    /// Limits log lines about refused clients.
+    /// Limits log lines about refused requests and webhook calls that are not understood.
     pub refusals: LineLimit,
     /// Limits on requests and on heavy answers.
     pub limits: RequestLimits,
