@@ -287,8 +287,8 @@ impl Journal {
         }
     }
 
-    /// Waits until everything is written, the JSON lines too: at most `at_most`. For the end of the process: no pass
-    /// waits for lines.
+    /// Waits until everything is written, the JSON lines too: at most `at_most`. For the end of the process alone, because
+    /// no pass waits for lines.
     pub async fn closed(&self, at_most: Duration) {
         let lines = async {
             if let Some(lines) = &self.lines {

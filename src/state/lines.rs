@@ -42,13 +42,14 @@ fn stdout<S: Serializer>(to: S) -> Result<S::Ok, S::Error> {
 pub(super) struct Lines {
     node: Arc<str>,
     queue: SyncSender<String>,
-    /// Number of lines that were put into the queue and are not written.
-    waiting: watch::Sender<u64>,
     health: LineHealth,
 }
 
+/// What becomes of lines; shared with the thread.
 #[derive(Clone, Debug)]
 struct LineHealth {
+    /// Number of lines in the queue and in the thread's hands.
+    waiting: watch::Sender<u64>,
     /// Lost lines.
     failures: Counter,
     /// The last line was lost; each change is logged once.
@@ -80,27 +81,26 @@ impl Lines {
     pub(super) fn start(to: LinesTo, node: &str, failures: Counter) -> io::Result<Self> {
         let (queue, lines) = sync_channel(QUEUE_MAX);
         let health = LineHealth {
+            waiting: watch::Sender::default(),
             failures,
             failing: Arc::default(),
         };
         let thread = std::thread::Builder::new().name("json lines".to_owned());
-        let waiting = watch::Sender::default();
-        let of_thread = (health.clone(), waiting.clone());
-        thread.spawn(move || run(&to, &lines, &of_thread.0, &of_thread.1))?;
+        let of_thread = health.clone();
+        thread.spawn(move || run(&to, &lines, &of_thread))?;
         Ok(Self {
             node: node.into(),
             queue,
-            waiting,
             health,
         })
     }
 
     /// Waits until every line is written: at most `at_most`. The others are lost when the process ends.
     pub(super) async fn settled(&self, at_most: Duration) {
-        let mut waiting = self.waiting.subscribe();
+        let mut waiting = self.health.waiting.subscribe();
         let written = waiting.wait_for(|waiting| *waiting == 0);
         if tokio::time::timeout(at_most, written).await.is_err() {
-            let lines = *self.waiting.borrow();
+            let lines = *self.health.waiting.borrow();
             self.health.failures.inc_by(lines);
             tracing::warn!(
                 lines,
@@ -136,9 +136,9 @@ impl Lines {
         };
         let text = serde_json::to_string(&line).map_err(|error| error.to_string());
         let queued = text.and_then(|text| {
-            self.waiting.send_modify(|waiting| *waiting += 1);
+            self.health.waiting.send_modify(|waiting| *waiting += 1);
             self.queue.try_send(text + "\n").map_err(|_full| {
-                self.waiting.send_modify(|waiting| *waiting -= 1);
+                self.health.waiting.send_modify(|waiting| *waiting -= 1);
                 "too many lines wait".to_owned()
             })
         });
@@ -163,7 +163,7 @@ impl LineHealth {
     }
 }
 
-fn run(to: &LinesTo, lines: &Receiver<String>, health: &LineHealth, waiting: &watch::Sender<u64>) {
+fn run(to: &LinesTo, lines: &Receiver<String>, health: &LineHealth) {
     let mut file = None;
     while let Ok(line) = lines.recv() {
         let written = match to {
@@ -177,7 +177,7 @@ fn run(to: &LinesTo, lines: &Receiver<String>, health: &LineHealth, waiting: &wa
             Ok(()) => health.worked(),
             Err(error) => health.lost(&error.to_string()),
         }
-        waiting.send_modify(|waiting| *waiting -= 1);
+        health.waiting.send_modify(|waiting| *waiting -= 1);
     }
 }
 
