@@ -22,7 +22,7 @@ const LIMIT: RateLimit = RateLimit {
 };
 /// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the last ones may take.
+/// How long Events that wait at `stop` may take together.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 /// Events that a repetition is added to.
 const WRITTEN_MAX: usize = 64;
@@ -58,7 +58,7 @@ struct Sender {
     is_warned: bool,
 }
 
-/// Writes what [`Events`] takes, until `stop`, and then what waits, for a moment. Takes nothing before and after.
+/// Writes what [`Events`] takes until `stop`, and then for a short time what still waits. Takes nothing before and after.
 pub async fn write(
     events: Events,
     config: Config,
@@ -99,7 +99,7 @@ pub async fn write(
         () = too_late => true,
     };
     *events.inner.config.lock() = Config::default();
-    // With the one that was being written.
+    // The one whose writing was cut off counts too.
     let mut lost = u64::from(is_late);
     while queue.try_recv().is_ok() {
         lost += 1;

@@ -9,7 +9,7 @@ labelled! {
         Created,
         /// It was added to an earlier one of the same object and reason.
         Repeated,
-        /// There were too many at once.
+        /// There were too many at once, or it still waited when the service ended.
         LeftOut,
         /// The API server did not take it.
         Failed,
