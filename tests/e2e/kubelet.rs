@@ -37,16 +37,21 @@ async fn no_pod_runs_twice_and_none_stops_beside_passes() {
     let kubelet = Kubelet::start(&node).await;
     let mut once = pods("once", 4, "Never", "sleep 1");
     once.extend(pods("failed", 2, "Never", "sleep 1; exit 3"));
-    once.extend(pods("job", 2, "OnFailure", "sleep 1"));
-    once.extend(pods("alive", 4, "Always", FOREVER));
-    for pod in once.iter_mut().skip(6).step_by(2) {
-        pod.init = true;
-    }
+    once.extend(pods("job", 1, "OnFailure", "sleep 1"));
+    once.extend(pods("alive", 2, "Always", FOREVER));
+    let mut with_init = pods("init-job", 1, "OnFailure", "sleep 1");
+    with_init.extend(pods("init-alive", 2, "Always", FOREVER));
+    once.extend(
+        with_init
+            .into_iter()
+            .map(|pod| StaticPod { init: true, ..pod }),
+    );
     let mut again = pods("crash", 3, "Always", "sleep 0.3; exit 1");
-    again.extend(pods("probe", 2, "Always", FOREVER));
-    for pod in again.iter_mut().skip(3) {
-        pod.fails_probe = true;
-    }
+    let probed = pods("probe", 2, "Always", FOREVER).into_iter();
+    again.extend(probed.map(|pod| StaticPod {
+        fails_probe: true,
+        ..pod
+    }));
     for pod in once.iter().chain(&again) {
         kubelet.add(pod);
     }
