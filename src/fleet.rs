@@ -230,7 +230,8 @@ impl Fleet {
         slot.error = error.cloned();
     }
 
-    /// Changes what is known, and tells passes what they must heed now. Two changes never overtake each other.
+    /// Changes what is known, and tells passes what they must heed now; both under one lock, so that an older standing
+    /// never replaces a newer one.
     fn change<T>(&self, change: impl FnOnce(&mut KnownBrakes) -> T) -> T {
         let mut known = self.inner.known.lock();
         let changed = change(&mut known);

@@ -60,7 +60,7 @@ struct WorkerInner {
     wake: Notify,
     shutdown: CancellationToken,
     pulses: Pulses,
-    /// The beginning of the worker's time, before that of the process.
+    /// When the worker's time begins: before the process, because it covers passes of earlier ones.
     began: Instant,
     queued_lines: LineLimit,
     withdrawn_lines: LineLimit,

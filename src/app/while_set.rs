@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Config;
 
 /// Runs `work` with what `of` takes from the configuration, until the service shuts down; stops it and begins it anew
-/// whenever a reload changes that. Does nothing while it takes nothing. Work that has nothing to do may end early.
+/// whenever a reload changes that. Runs nothing while `of` returns `None`. Work that has nothing to do may end early.
 pub(super) async fn while_set<T: Clone + PartialEq, W: Future<Output = ()>>(
     mut settings: watch::Receiver<Arc<Config>>,
     shutdown: CancellationToken,

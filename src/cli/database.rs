@@ -1,5 +1,4 @@
-//! Reads the database in `state.dir` without the service: within a bound, and it says so when that takes long. Changes
-//! nothing.
+//! Reads the database in `state.dir` without the service, within a bound; says so if that takes long. Changes nothing.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,12 +9,12 @@ use tokio::time::sleep;
 use super::output::note;
 use crate::system::blocking::BlockingPool;
 
-/// How long it may take: some questions read all of the database, and the disk may be slow.
+/// How long reading may take: some questions read all of the database, and the disk may be slow.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long it may take without a word.
+/// How long reading takes before the command says so.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Runs `work` on a thread of its own, so that a disk that hangs ends no more than the question.
+/// Runs `work` on a thread of its own: the command ends even if the disk hangs.
 ///
 /// # Errors
 /// Those of `work`, or that the disk did not answer in time.

@@ -186,7 +186,7 @@ impl Switch {
     }
 }
 
-/// Reads the switch again and again, until `stop`; anew at each of the `reloads`, which cut no question off.
+/// Reads the switch again and again, until `stop`, and at each of the `reloads`. A reload cuts no question off.
 pub async fn watch<T>(
     fleet: Fleet,
     (server, path): (ApiServer, String),
@@ -215,7 +215,7 @@ pub async fn watch<T>(
 }
 
 impl Fleet {
-    /// Notes what was read at a place; after a reload that names another one it counts for nothing.
+    /// Notes what was read at a place. It counts for nothing if a reload has named another place since.
     fn note_hold(&self, place: &Place, reading: &HoldAnswer) {
         let is_news = self.change(|known| {
             let is_here = known.switch.place.as_ref() == Some(place);

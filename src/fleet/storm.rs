@@ -33,9 +33,9 @@ pub(super) struct Storm(BTreeMap<String, StormAlert>);
 #[derive(Debug)]
 struct StormAlert {
     name: String,
-    /// When it stops to hold unless it is seen again.
+    /// When it stops holding unless it is seen again.
     until: Instant,
-    /// When it began to fire; the latest that was seen.
+    /// When it began to fire: the latest time that was told.
     began: Option<Timestamp>,
 }
 
@@ -57,8 +57,8 @@ impl Storm {
         self.0.insert(alert.fingerprint.clone(), entry);
     }
 
-    /// Forgets an alert that is over. The end of an earlier time that it fired does not
-    /// count: two Alertmanagers, or a repeated call, may tell of it late.
+    /// Forgets an alert that is over. An end before the present beginning does not count: another Alertmanager, or a
+    /// repeated call, may tell late that the alert ended before it fired again.
     fn end(&mut self, alert: &AlertInfo, ended: Option<Timestamp>) {
         let began = self.0.get(&alert.fingerprint).and_then(|it| it.began);
         let is_late = began.zip(ended).is_some_and(|(began, ended)| ended < began);

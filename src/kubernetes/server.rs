@@ -14,7 +14,7 @@ use crate::system::file;
 pub enum ApiServer {
     /// Its URL and files.
     Keys {
-        /// How the keys of the configuration begin that say so.
+        /// What the keys of the configuration that hold these begin with.
         keys: &'static str,
         /// Its URL, without the path of a request.
         url: String,
@@ -87,7 +87,7 @@ impl ApiServer {
         }
     }
 
-    /// Returns where a setting is: in a key of `pods` that ends so, or in a field of the kubeconfig file.
+    /// Returns where a setting is: in the key of `pods` that ends with `key`, or in a field of the kubeconfig file.
     pub(super) fn look_at(&self, key: &str, field: &str) -> String {
         match self {
             Self::Keys { keys, .. } => format!("{keys}_{key}"),

@@ -1,4 +1,4 @@
-//! What earlier processes did: it is shown, and the brakes go on counting.
+//! Takes over what earlier processes did: the history shows it, and the brakes go on counting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::state::{self, History};
 /// How far back the brakes remember passes of earlier processes.
 const MEMORY: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The beginning of the worker's time: early enough for what earlier processes did and the brakes still count.
+/// Returns the beginning of the worker's time: early enough for the passes of earlier processes that brakes count.
 pub(super) fn began(now: Instant) -> Instant {
     now.checked_sub(MEMORY).unwrap_or(now)
 }

@@ -32,8 +32,8 @@ const ASKED_AT_ONCE_MAX: usize = 4;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer; 1,000 alerts are about a megabyte.
 const ANSWER_MAX_BYTES: u64 = 4 << 20;
-/// Alerts of one answer that are read; a node has a few. Those that hold are another answer: however many there are,
-/// those about the node are read.
+/// Alerts of one answer that are read; a node has a few. Alerts that hold come in an answer of their own, so they crowd
+/// none about the node out.
 const ALERTS_MAX: usize = 1000;
 /// After this many answers without an alert about this node the poller also asks for alerts that hold the passes of
 /// all nodes: thresholds heed them too.

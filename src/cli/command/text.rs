@@ -316,7 +316,7 @@ pub(in crate::cli) fn pass_text(pass: &Pass, screen: &Screen) -> String {
         text.push_str(&format!("  {}\n", escape::line(error)));
     }
     text.push_str(&format!("\n{}\n", rows.trim_fmt()));
-    // A pass that ended early did not look at what the others keep.
+    // Without a count the pass ended before it planned the target: "kept 0" would be wrong.
     let looked_at = pass.targets.iter().filter(|(_, it)| !it.kept.is_empty());
     for (target, report) in looked_at {
         let kept = reasons(report.kept.iter().map(|(why, n)| (why.label(), n)));

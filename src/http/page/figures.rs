@@ -53,7 +53,7 @@ fn row(name: &str, now: &Markup, trend: &Markup) -> Markup {
     html! { tr { th scope="row" { (name) } td { (now) } td.trend { (trend) } } }
 }
 
-/// What has no history takes its room too.
+/// A row of a figure without a history: its value takes the column of the trend too.
 fn row_without_trend(name: &str, now: &Markup) -> Markup {
     html! { tr { th scope="row" { (name) } td colspan="2" { (now) } } }
 }

@@ -227,7 +227,7 @@ fn table(asked: &Asked, rows: &[ObjectRow<'_>]) -> Markup {
             } }
             @for group in groups {
                 tbody {
-                    // A phone hides the last column; a cell across it would keep its room.
+                    // Not across the last column: a phone hides that, and a cell across it would keep its width.
                     tr.pod { th colspan="3" scope="rowgroup" { (heading(asked, group)) } td.age {} }
                     @for row in group { (object(asked, row)) }
                 }

@@ -94,7 +94,7 @@ fn progress_words(pass: &Pass) -> String {
 }
 
 fn report_words(report: &TargetReport) -> String {
-    // Logs go with their containers before the pass begins the logs.
+    // A container's log goes with it, before the pass begins the target logs.
     if !report.begun && report.planned == 0 {
         return "not begun".to_owned();
     }

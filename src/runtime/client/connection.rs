@@ -29,8 +29,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// 220 reads.
 const READ_BYTES: usize = 64 << 10;
 
-/// A connection ends if the runtime reads nothing for this long, although there is something to send: after some hundred
-/// calls without an answer the socket takes no more, and each further call would stay in memory.
+/// A connection ends if the runtime reads nothing for this long although there is something to send: after some hundred
+/// calls without an answer the socket is full, and each further call would stay in memory.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
 /// The longest status that the runtime may send, with its text as HTTP/2 writes it. With the default of 16 KiB a
