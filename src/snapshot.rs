@@ -382,6 +382,7 @@ async fn look(
     let lists = (&containers, &sandboxes);
     let filling = memory.fill_logs(client, &mut logs, lists, &answer.pods, taken_at);
     filling.await;
+    let exits = memory.statuses.last_exits();
     Look {
         taken_at,
         uptime: uptime::uptime(&inner.statvfs.pool, &inner.host_root).await,
@@ -399,7 +400,7 @@ async fn look(
         pod_history: memory.pod_histories.at(started.min(answer.at), taken_at),
         outage: memory.outages.at(started, taken_at),
         exits_unknown: details.exits_unknown,
-        last_exits: memory.last_exits(started, taken_at),
+        last_exits: memory.pod_histories.correct_exits(exits, started, taken_at),
         timings,
     }
 }

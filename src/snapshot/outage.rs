@@ -1,13 +1,11 @@
 //! When looks last saw a list that the kubelet needs over its limit. Uses the monotonic clock.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::pod_history::{NodeLists, before};
 use super::{LookMemory, LookResult, Weights};
-use crate::model::{KUBELET_SYNCS_IN, Outage, PodUid};
+use crate::model::{KUBELET_SYNCS_IN, Outage};
 use crate::pods::PodsAnswer;
 use crate::runtime;
 
@@ -83,17 +81,6 @@ impl LookMemory {
         self.pod_histories.note(found, answer, last_exits, started);
         let over = Weights::over_limit(runtime, found.containers, found.sandboxes);
         self.outages.note(over, started);
-    }
-
-    /// Returns when each pod's last container exited, for the look that started at `started`, with the wall clock
-    /// `taken_at`.
-    pub(super) fn last_exits(
-        &self,
-        started: Instant,
-        taken_at: Timestamp,
-    ) -> BTreeMap<PodUid, Timestamp> {
-        let exits = self.statuses.last_exits();
-        self.pod_histories.correct_exits(exits, started, taken_at)
     }
 }
 

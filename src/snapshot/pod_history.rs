@@ -133,8 +133,8 @@ impl PodHistories {
             .collect()
     }
 
-    /// Corrects the exits of a look that started at `started`, with the wall clock `taken_at`: a pod that lived at a look
-    /// ended after it, however far the wall clock stepped since.
+    /// Returns when each pod's last container exited, for the look that started at `started`, with the wall clock
+    /// `taken_at`. A pod that lived at a look ended after it, however far the wall clock stepped since.
     pub(super) fn correct_exits(
         &self,
         last_exits: &BTreeMap<PodUid, Timestamp>,

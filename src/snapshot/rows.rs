@@ -61,15 +61,14 @@ pub(super) fn doubt_empty(
     sandboxes: &mut LookResult<runtime::Listing<PodSandbox>>,
     pods: Option<&PodList>,
 ) {
-    if !pods.is_some_and(|list| list.any_runs) {
-        return;
+    if pods.is_some_and(|list| list.any_runs) {
+        doubt_list(containers);
+        doubt_list(sandboxes);
     }
-    if let Ok(listed) = containers
-        && listed.rows.is_empty()
-    {
-        listed.coverage = Coverage::Partial;
-    }
-    if let Ok(listed) = sandboxes
+}
+
+fn doubt_list<T>(list: &mut LookResult<runtime::Listing<T>>) {
+    if let Ok(listed) = list
         && listed.rows.is_empty()
     {
         listed.coverage = Coverage::Partial;
