@@ -1,13 +1,15 @@
 //! Which parts of the look could be read, and how long each took. Alerts on missing parts use this, because
 //! the figures themselves are absent.
 
+use std::time::Duration;
+
 use super::filesystems;
 use super::page::{MetricsPage, plain, sample, seconds};
 use crate::gc::knowledge::SourceState;
 use crate::runtime;
 use crate::snapshot::{Look, LookResult};
 
-/// The parts of a look, as the page names them.
+/// The parts of a look, as the page names them. What follows has their order.
 const PARTS: [&str; 7] = [
     "runtime",
     "containers",
@@ -36,6 +38,20 @@ fn could_be_read(look: &Look, pods: SourceState) -> [Option<bool>; PARTS.len()] 
     ]
 }
 
+/// Returns how long each part took.
+fn durations(look: &Look) -> [Duration; PARTS.len()] {
+    let took = &look.timings;
+    [
+        took.runtime,
+        took.containers,
+        took.sandboxes,
+        took.images,
+        took.filesystems,
+        took.pods,
+        took.logs,
+    ]
+}
+
 /// Adds the parts of a look. Without a look every part failed, except the runtime if it has answered.
 pub(super) fn encode(
     look: Option<(&Look, SourceState)>,
@@ -53,21 +69,9 @@ pub(super) fn encode(
         "Whether this part of the look at the node could be read; if not, its metrics are absent";
     page.gauge(plain("crisweep_collector_success"), help, success);
     let Some((look, state)) = look else { return };
-    let took = &look.timings;
-    let took = [
-        took.runtime,
-        took.containers,
-        took.sandboxes,
-        took.images,
-        took.filesystems,
-        took.pods,
-        took.logs,
-    ];
+    let took = PARTS.into_iter().zip(durations(look));
     // A part without a time was not tried.
-    let took = PARTS
-        .into_iter()
-        .zip(took)
-        .filter(|(_, took)| !took.is_zero());
+    let took = took.filter(|(_, took)| !took.is_zero());
     let took = took.map(|(part, took)| sample([("collector", part)], took));
     let help = "How long this part of the look at the node took";
     page.gauge(seconds("crisweep_collector_duration"), help, took);
