@@ -44,7 +44,7 @@ pub(super) fn selector_of(uid: &PodUid) -> BTreeMap<String, String> {
 
 /// A row lacks a required id or is about another object, or a text that says which object it is about is not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an id is missing")]
+#[error("its id is missing or another object's, or a text that identifies it is not UTF-8")]
 pub struct Malformed;
 
 /// A row of a list on the wire.
@@ -156,8 +156,8 @@ fn text(bytes: &Bytes) -> Result<&str, Malformed> {
 type SortedLabels<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
 /// Reads labels. Of two with the same key the later one counts, as in every map of protobuf. Runtimes that use gogo's
-/// protobuf send texts that are not UTF-8, and the kubelet takes them: such a label is read with U+FFFD in their place,
-/// so that it equals none that a policy or the kubelet names. The kubelet's own say which object it is.
+/// protobuf send labels that are not UTF-8, and the kubelet takes them: they are read with U+FFFD in place of such bytes,
+/// so that they equal none that a policy names. The kubelet's own labels must be UTF-8: they say which object it is.
 fn labels(entries: &[cri::EntryRow]) -> Result<SortedLabels<'_>, Malformed> {
     let entries = entries.iter();
     let labels = entries.map(|entry| {

@@ -46,8 +46,8 @@ pub enum Defect {
     /// It is about another object than the one with this id.
     #[error("it is not about {0}")]
     NotAbout(String),
-    /// This many rows without an id; each could be the wanted one.
-    #[error("{0} rows lack an id")]
+    /// This many rows without a readable id; each could be the wanted one.
+    #[error("{0} rows lack a readable id")]
     NoIds(usize),
     /// It has more ids than any node.
     #[error("it has more than {0} ids")]

@@ -71,7 +71,7 @@ async fn a_row_that_could_be_the_sandboxes_is_an_error() {
     let held = rig.client.containers_of_sandbox(&sandbox_id("s1")).await;
     assert_eq!(
         held.unwrap_err().to_string(),
-        "ListContainers: answer not understood: 1 rows lack an id"
+        "ListContainers: answer not understood: 1 rows lack a readable id"
     );
     let listed = rig.client.list_containers().await.unwrap();
     assert_eq!((listed.rows.len(), listed.malformed), (1, 0));
