@@ -101,7 +101,7 @@ pub(super) fn framed<B>(
         needs_message: is_grpc && awaits == Awaits::One,
         status,
         head: Vec::with_capacity(HEAD_BYTES),
-        is_one_by_one: awaits == Awaits::OneByOne,
+        awaits,
         bytes: 0,
         left: 0,
         is_over: false,
@@ -131,9 +131,8 @@ pub(super) struct Framed<B> {
     status: StatusIs,
     /// The received bytes of the next message's header.
     head: Vec<u8>,
-    /// Each message has the limit for itself.
-    is_one_by_one: bool,
-    /// The weight of all messages that have begun; of the last one, if each has the limit for itself.
+    awaits: Awaits,
+    /// The weight of all messages that have begun; of the last one, if they are read one by one.
     bytes: u64,
     /// The missing bytes of the current message.
     left: usize,
@@ -178,7 +177,8 @@ impl<B> Framed<B> {
         if self.status == StatusIs::AtTheHead {
             return Err(Defect::EarlyStatus.into());
         }
-        let before = if self.is_one_by_one { 0 } else { self.bytes };
+        let is_alone = self.awaits == Awaits::OneByOne;
+        let before = if is_alone { 0 } else { self.bytes };
         self.bytes = before + u64::from(length);
         let (bytes, limit) = (self.bytes, self.limit_bytes as u64);
         self.left = match usize::try_from(length) {
