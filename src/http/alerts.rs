@@ -24,6 +24,8 @@ use crate::trigger::{Admission, Trigger};
 
 /// Alerts that the answer lists; all are counted.
 const LISTED_MAX: usize = 100;
+/// Characters of the text that refuses a call.
+const REFUSAL_MAX_CHARS: usize = 500;
 
 /// The webhook's body. Unknown keys are ignored.
 #[derive(Debug, Deserialize)]
@@ -176,18 +178,23 @@ fn warn(service: &Service, text: &str, why: &str) {
     }
 }
 
+/// Refuses a body, which the text may quote, in a text of a bounded length.
+fn not_understood(text: &str) -> HttpError {
+    HttpError::bad(text.chars().take(REFUSAL_MAX_CHARS).collect::<String>())
+}
+
 /// Returns the alerts of a call, and how many more it leaves out.
 fn read(body: &[u8]) -> Result<(Vec<(WebhookStatus, Alert)>, u64), HttpError> {
     let JsonObject(webhook) =
         serde_json::from_slice::<JsonObject<Webhook>>(body).map_err(|error| {
-            HttpError::bad(format!(
+            not_understood(&format!(
                 "this is not an Alertmanager webhook of version \"4\": {error}"
             ))
         })?;
     if webhook.version != "4" {
         let version = &webhook.version;
-        return Err(HttpError::bad(format!(
-            "webhook version \"{version}\" is not supported; only \"4\" is"
+        return Err(not_understood(&format!(
+            "only version \"4\" of the webhook is supported, not \"{version}\""
         )));
     }
     // Shortened before each alert gets a copy.
@@ -333,6 +340,19 @@ mod tests {
         let fine = r#"{"version": "4", "new": 1, "alerts": [
             {"status": "firing", "labels": {}, "annotations": {}, "new": {}}]}"#;
         assert_eq!(read(fine.as_bytes()).unwrap().0.len(), 1);
+    }
+
+    #[test]
+    fn what_is_refused_is_quoted_in_part() {
+        let long = "x".repeat(100_000);
+        for body in [
+            format!(r#"{{"version": "{long}", "alerts": []}}"#),
+            format!(r#"{{"version": "4", "alerts": "{long}"}}"#),
+            format!(r#"{{"version": "4", "alerts": [{{"status": "{long}", "labels": {{}}}}]}}"#),
+        ] {
+            let problem = read(body.as_bytes()).unwrap_err().error;
+            assert_eq!(problem.len(), REFUSAL_MAX_CHARS);
+        }
     }
 
     #[test]
