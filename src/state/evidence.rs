@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, named_params};
-use tokio::sync::oneshot;
 
 use super::database::{DISK_RESERVE_BYTES, Database, Error, Sync, Writing, evidence_room as room};
 use super::filter::{NUMBERS, Question, ResultPage, Where, filter};
 use super::journal::{Journal, PATIENCE};
 use super::parameters::Parameters;
 use super::passes::NOW;
-use super::writer::WriterJob;
 use crate::model::Evidence;
 
 /// A page of the database: the unit in which a row's size is counted.
@@ -106,7 +104,7 @@ impl Journal {
             log,
             bounds,
         };
-        self.change_evidence(at_most, move |database| keep(database, &what))
+        self.change(at_most, move |database| keep(database, &what))
             .await
     }
 
@@ -118,25 +116,8 @@ impl Journal {
         &self,
         max_age: Option<Duration>,
     ) -> Result<EvidenceRoom, Error> {
-        let work = move |database: &mut Database| drop_aged(database, max_age);
-        self.change_evidence(PATIENCE, work).await
-    }
-
-    async fn change_evidence(
-        &self,
-        at_most: Duration,
-        change: impl FnOnce(&mut Database) -> Result<EvidenceRoom, Error> + Send + 'static,
-    ) -> Result<EvidenceRoom, Error> {
-        let (to, done) = oneshot::channel();
-        let work = move |database: Result<&mut Database, Error>| {
-            let changed = database.and_then(change);
-            let damage = changed.as_ref().err().filter(|error| error.is_damage());
-            let damage = damage.map(ToString::to_string);
-            drop(to.send(changed));
-            damage
-        };
-        let job = WriterJob::Evidence(Box::new(work));
-        self.answered(job, done, at_most).await
+        self.change(PATIENCE, move |database| drop_aged(database, max_age))
+            .await
     }
 }
 

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::ages::ImageAges;
-use super::database::{DatabaseLimits, Error, Sync, Writing};
+use super::database::{Database, DatabaseLimits, Error, Sync, Writing};
 use super::filter::Question;
 use super::hold;
 use super::lines::{Lines, LinesTo};
@@ -99,17 +99,21 @@ impl Journal {
             (Ok(_), Ok(Err(_))) => without(&health, "its thread panicked"),
             (Ok(_), Err(_)) => without(&health, &format!("no answer in {OPEN_PATIENCE:?}")),
         };
+        let journal = Self::of(queue, health);
+        Ok(Opened { journal, stored })
+    }
+
+    fn of(queue: SyncSender<WriterJob>, health: Arc<WriterHealth>) -> Self {
         let inner = JournalInner {
             queue,
             health,
             readers: Arc::new(Semaphore::new(READERS_MAX)),
             late: Mutex::default(),
         };
-        let journal = Self {
+        Self {
             inner: Some(Arc::new(inner)),
             lines: None,
-        };
-        Ok(Opened { journal, stored })
+        }
     }
 
     /// Returns the state of writing.
@@ -123,10 +127,7 @@ impl Journal {
         if let Some(lines) = &self.lines {
             lines.pass(pass);
         }
-        let pass = pass.clone();
-        self.put(1, Sync::Now, PassPhase::Begins, move |writing| {
-            passes::put_unfinished(writing, &pass)
-        });
+        self.put_pass(pass, PassPhase::Begins, Sync::Now);
     }
 
     /// Writes what is about to be removed, each with the number of its batch, and waits until that is on the
@@ -142,29 +143,28 @@ impl Journal {
             .iter()
             .map(|(batch, removal)| RemovalIntent::new(*batch, removal));
         let (objects, id): (Vec<RemovalIntent>, _) = (objects.collect(), pass_id.to_owned());
-        self.put(objects.len(), Sync::Now, PassPhase::Runs, move |writing| {
-            passes::put_intended(writing, &id, &objects)
-        });
+        self.put(
+            objects.len(),
+            (PassPhase::Runs, Sync::Now),
+            move |writing| passes::put_intended(writing, &id, &objects),
+        );
         self.settled(at_most).await;
     }
 
     /// Writes the outcome of a removal.
     pub fn tried(&self, pass_id: &str, removal: &Removal, outcome: RemovalOutcome, took: Duration) {
-        let (id, ended) = (pass_id.to_owned(), RemovalEnd::new(removal, outcome, took));
+        let ended = RemovalEnd::new(pass_id, removal, outcome, took);
         if let Some(lines) = &self.lines {
-            lines.removal(pass_id, &ended);
+            lines.removal(&ended);
         }
-        self.put(1, Sync::Later, PassPhase::Runs, move |writing| {
-            passes::put_outcome(writing, &id, &ended)
+        self.put(1, (PassPhase::Runs, Sync::Later), move |writing| {
+            passes::put_outcome(writing, &ended)
         });
     }
 
     /// Writes the progress of a pass.
     pub fn progress(&self, pass: &Pass) {
-        let pass = pass.clone();
-        self.put(1, Sync::Later, PassPhase::Runs, move |writing| {
-            passes::put_unfinished(writing, &pass)
-        });
+        self.put_pass(pass, PassPhase::Runs, Sync::Later);
     }
 
     /// Writes the end of a pass.
@@ -172,10 +172,12 @@ impl Journal {
         if let Some(lines) = &self.lines {
             lines.pass(pass);
         }
+        self.put_pass(pass, PassPhase::Over, Sync::Now);
+    }
+
+    fn put_pass(&self, pass: &Pass, phase: PassPhase, sync: Sync) {
         let pass = pass.clone();
-        self.put(1, Sync::Now, PassPhase::Over, move |writing| {
-            passes::put_ended(writing, &pass)
-        });
+        self.put(1, (phase, sync), move |writing| passes::put(writing, &pass));
     }
 
     /// Saves image ages, in place of ages that still wait.
@@ -184,14 +186,14 @@ impl Journal {
             return;
         };
         let is_asked = !inner.health.leave_ages(ages.clone());
-        if !is_asked && !self.send(WriterJob::Ages, 1) {
+        if !is_asked && !self.send(1, writer::write_ages) {
             inner.health.take_ages();
         }
     }
 
     /// Writes the hold of all nodes in place of the last one; `None`: nothing is held.
     pub fn held(&self, hold: Option<FleetHold>) {
-        self.put(1, Sync::Now, PassPhase::Runs, move |writing| {
+        self.put(1, (PassPhase::Runs, Sync::Now), move |writing| {
             hold::put(writing, hold.as_ref())
         });
     }
@@ -217,33 +219,38 @@ impl Journal {
         let places = Arc::clone(&inner.readers).try_acquire_owned();
         let place = places.map_err(|_full| Error::TooSlow)?;
         let (to, answer) = oneshot::channel();
-        let read = move |sql: Result<&Connection, Error>| {
+        let job = move |store: &mut StateDir, health: &WriterHealth| {
             let _place = place;
-            if to.is_closed() {
-                return Ok(());
+            if !to.is_closed() {
+                drop(to.send(writer::read(store, health, read)));
             }
-            let (answer, error) = match sql.map(read) {
-                Ok(Ok(value)) => (Ok(value), None),
-                // The caller shows the error, and the thread looks for damage.
-                Ok(Err(error)) => (Err(Error::Unreadable(error.to_string())), Some(error)),
-                Err(closed) => (Err(closed), None),
-            };
-            drop(to.send(answer));
-            error.map_or(Ok(()), Err)
         };
-        let job = WriterJob::Read(Box::new(read));
         self.answered(job, answer, at_most).await
     }
 
-    /// Sends a job and waits for its answer.
-    pub(super) async fn answered<T>(
+    /// Changes evidence, and waits for that.
+    pub(super) async fn change<T: Send + 'static>(
         &self,
-        job: WriterJob,
+        at_most: Duration,
+        change: impl FnOnce(&mut Database) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (to, done) = oneshot::channel();
+        let job = move |store: &mut StateDir, health: &WriterHealth| {
+            drop(to.send(writer::change(store, health, change)));
+        };
+        self.answered(job, done, at_most).await
+    }
+
+    /// Sends a job and waits for its answer.
+    async fn answered<T>(
+        &self,
+        job: impl FnOnce(&mut StateDir, &WriterHealth) + Send + 'static,
         answer: oneshot::Receiver<Result<T, Error>>,
         at_most: Duration,
     ) -> Result<T, Error> {
         let inner = self.inner.as_deref().ok_or(Error::Closed)?;
-        inner.queue.try_send(job).map_err(|_full| Error::TooSlow)?;
+        let queued = inner.queue.try_send(Box::new(job));
+        queued.map_err(|_full| Error::TooSlow)?;
         match tokio::time::timeout(at_most, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => Err(Error::TooSlow),
@@ -260,7 +267,9 @@ impl Journal {
             return Ok(());
         };
         let (to, answer) = oneshot::channel();
-        if inner.queue.try_send(WriterJob::Lock(to)).is_err() {
+        let job: WriterJob =
+            Box::new(move |store, health| drop(to.send(writer::lock(store, health))));
+        if inner.queue.try_send(job).is_err() {
             return Ok(());
         }
         match tokio::time::timeout(at_most, answer).await {
@@ -279,7 +288,9 @@ impl Journal {
             return;
         }
         let (to, mut answer) = oneshot::channel();
-        if inner.queue.try_send(WriterJob::Answer(to)).is_err() {
+        // It may have waited too long by then.
+        let job: WriterJob = Box::new(|_, _| to.send(()).unwrap_or_default());
+        if inner.queue.try_send(job).is_err() {
             return;
         }
         if tokio::time::timeout(at_most, &mut answer).await.is_err() {
@@ -298,21 +309,15 @@ impl Journal {
         tokio::join!(self.settled(at_most), lines);
     }
 
-    pub(super) fn put(
+    fn put(
         &self,
         records: usize,
-        sync: Sync,
-        moment: PassPhase,
+        when: (PassPhase, Sync),
         write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send + 'static,
     ) {
-        let write = Box::new(write);
-        let job = WriterJob::Write {
-            write,
-            sync,
-            records,
-            moment,
-        };
-        self.send(job, records);
+        self.send(records, move |store, health| {
+            writer::write(store, health, when, records, write);
+        });
     }
 
     /// Says whether the disk still owes an answer.
@@ -320,12 +325,16 @@ impl Journal {
         self.inner.as_deref().is_some_and(JournalInner::owes)
     }
 
-    /// Queues a job; says whether there was room.
-    pub(super) fn send(&self, job: WriterJob, records: usize) -> bool {
+    /// Queues a job that writes so many records; says whether there was room.
+    pub(super) fn send(
+        &self,
+        records: usize,
+        job: impl FnOnce(&mut StateDir, &WriterHealth) + Send + 'static,
+    ) -> bool {
         let Some(inner) = self.inner.as_deref() else {
             return false;
         };
-        let why = match inner.queue.try_send(job) {
+        let why = match inner.queue.try_send(Box::new(job)) {
             Ok(()) => return true,
             Err(TrySendError::Full(_)) => "the disk is too slow",
             Err(TrySendError::Disconnected(_)) => "its thread panicked",
@@ -365,15 +374,8 @@ mod tests {
     fn hanging() -> (Journal, Receiver<WriterJob>, Counter) {
         let failures = Counter::default();
         let (queue, jobs) = sync_channel(QUEUE_MAX);
-        let inner = JournalInner {
-            queue,
-            health: Arc::new(WriterHealth::new(failures.clone(), "/s".into())),
-            readers: Arc::new(Semaphore::new(READERS_MAX)),
-            late: Mutex::default(),
-        };
-        let inner = Some(Arc::new(inner));
-        let lines = None;
-        (Journal { inner, lines }, jobs, failures)
+        let health = Arc::new(WriterHealth::new(failures.clone(), "/s".into()));
+        (Journal::of(queue, health), jobs, failures)
     }
 
     #[tokio::test]
@@ -388,15 +390,12 @@ mod tests {
             journal.intended("p", &[], hour).await;
         }
         // Once the disk answers, later calls wait for it again.
-        let answer = jobs.try_iter().find_map(|job| match job {
-            WriterJob::Answer(to) => Some(to),
-            WriterJob::Write { .. }
-            | WriterJob::Evidence(..)
-            | WriterJob::Ages
-            | WriterJob::Read(_)
-            | WriterJob::Lock(_) => None,
-        });
-        answer.unwrap().send(()).unwrap();
+        let limits = crate::state::Config::default().limits(0);
+        let mut store = StateDir::new("/s".into(), limits, String::new());
+        let health = &journal.inner.as_deref().unwrap().health;
+        for job in jobs.try_iter() {
+            job(&mut store, health);
+        }
         let again = tokio::time::timeout(patience, journal.settled(hour)).await;
         assert!(again.is_err(), "did not wait");
     }
@@ -405,7 +404,7 @@ mod tests {
     fn entries_beyond_the_queue_are_dropped_and_counted() {
         let (journal, jobs, failures) = hanging();
         for _ in 0..QUEUE_MAX + 7 {
-            journal.put(1, Sync::Later, PassPhase::Runs, |_| Ok(()));
+            journal.put(1, (PassPhase::Runs, Sync::Later), |_| Ok(()));
         }
         assert_eq!(failures.get(), 7);
         assert!(journal.status().errors.contains_key("journal"));

@@ -16,8 +16,8 @@ use rustix::fs::OFlags;
 use serde::{Serialize, Serializer};
 use tokio::sync::watch;
 
-use super::passes::{RemovalEnd, RemovalIntent};
-use crate::model::{Pass, RemovalOutcome};
+use super::passes::RemovalEnd;
+use crate::model::Pass;
 
 /// Lines that may wait.
 const QUEUE_MAX: usize = 4096;
@@ -65,17 +65,6 @@ struct JsonLine<'a, T> {
     content: T,
 }
 
-/// A removal that ended. Its pass has a line before it, which says what asked for it.
-#[derive(Serialize)]
-struct RemovalLine<'a> {
-    pass: &'a str,
-    #[serde(flatten)]
-    object: &'a RemovalIntent,
-    #[serde(flatten)]
-    outcome: &'a RemovalOutcome,
-    duration_ms: u64,
-}
-
 impl Lines {
     /// Starts the thread.
     pub(super) fn start(to: LinesTo, node: &str, failures: Counter) -> io::Result<Self> {
@@ -114,17 +103,9 @@ impl Lines {
         self.put("pass", pass);
     }
 
-    /// Writes a removal that ended.
-    pub(super) fn removal(&self, pass: &str, ended: &RemovalEnd) {
-        self.put(
-            "removal",
-            RemovalLine {
-                pass,
-                object: &ended.object,
-                outcome: &ended.outcome,
-                duration_ms: ended.duration_ms,
-            },
-        );
+    /// Writes a removal that ended. Its pass has a line before it, which says what asked for it.
+    pub(super) fn removal(&self, ended: &RemovalEnd) {
+        self.put("removal", ended);
     }
 
     fn put(&self, event: &'static str, content: impl Serialize) {

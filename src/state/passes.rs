@@ -83,17 +83,26 @@ impl RemovalIntent {
 }
 
 /// How one removal ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct RemovalEnd {
+    pass: String,
     /// The object: its intent may not have been written.
-    pub(super) object: RemovalIntent,
-    pub(super) outcome: RemovalOutcome,
-    pub(super) duration_ms: u64,
+    #[serde(flatten)]
+    object: RemovalIntent,
+    #[serde(flatten)]
+    outcome: RemovalOutcome,
+    duration_ms: u64,
 }
 
 impl RemovalEnd {
-    pub(super) fn new(removal: &Removal, outcome: RemovalOutcome, took: Duration) -> Self {
+    pub(super) fn new(
+        pass: &str,
+        removal: &Removal,
+        outcome: RemovalOutcome,
+        took: Duration,
+    ) -> Self {
         Self {
+            pass: pass.to_owned(),
             object: RemovalIntent::new(0, removal),
             outcome: if outcome == RemovalOutcome::NotBegun {
                 RemovalOutcome::skipped("the pass had to end")
@@ -105,17 +114,8 @@ impl RemovalEnd {
     }
 }
 
-/// Writes a pass that begins, or how far it is.
-pub(super) fn put_unfinished(writing: &Writing<'_>, pass: &Pass) -> rusqlite::Result<()> {
-    put(writing, pass, false)
-}
-
-/// Writes a pass that is over.
-pub(super) fn put_ended(writing: &Writing<'_>, pass: &Pass) -> rusqlite::Result<()> {
-    put(writing, pass, true)
-}
-
-fn put(writing: &Writing<'_>, pass: &Pass, is_done: bool) -> rusqlite::Result<()> {
+/// Writes a pass that begins, how far it is, or that it is over.
+pub(super) fn put(writing: &Writing<'_>, pass: &Pass) -> rusqlite::Result<()> {
     let sql = writing.sql;
     // Passes run one at a time: the ends of earlier ones of this process could not be written. One that never began
     // may end while another runs.
@@ -130,7 +130,7 @@ fn put(writing: &Writing<'_>, pass: &Pass, is_done: bool) -> rusqlite::Result<()
     sql.prepare_cached(put)?.execute(named_params! {
         ":id": pass.id,
         ":process": writing.process,
-        ":is_done": is_done,
+        ":is_done": pass.is_done(),
         ":cause": pass.trigger.cause.label(),
         ":outcome": pass.outcome.map(Outcome::label),
         ":dry_run": pass.dry_run,
@@ -177,12 +177,8 @@ pub(super) fn put_intended(
 }
 
 /// Writes the outcome of a removal.
-pub(super) fn put_outcome(
-    writing: &Writing<'_>,
-    pass_id: &str,
-    ended: &RemovalEnd,
-) -> rusqlite::Result<()> {
-    let object = &ended.object;
+pub(super) fn put_outcome(writing: &Writing<'_>, ended: &RemovalEnd) -> rusqlite::Result<()> {
+    let (pass_id, object) = (ended.pass.as_str(), &ended.object);
     let (result, class, why, freed) = match &ended.outcome {
         RemovalOutcome::Removed { freed_bytes } => ("removed", None, None, *freed_bytes),
         RemovalOutcome::AlreadyGone => ("already-gone", None, None, None),

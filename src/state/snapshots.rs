@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension};
 use super::database::{DISK_RESERVE_BYTES, Database, Error, SNAPSHOTS_BYTES, Sync, Writing};
 use super::filter::Question;
 use super::journal::Journal;
-use super::writer::WriterJob;
+use super::writer;
 
 impl Journal {
     /// Keeps a snapshot file of the node before a pass, which `file` makes on the thread that writes: `None`, if it
@@ -23,16 +23,21 @@ impl Journal {
             return;
         }
         let pass_id = pass_id.to_owned();
-        let work = move |database: Result<&mut Database, Error>| {
-            let database = database.ok()?;
+        self.send(1, move |store, health| {
+            if !store.is_open() {
+                return;
+            }
             // Before the transaction, which keeps other processes from writing.
-            let file = file().filter(|file| file.len() as u64 <= SNAPSHOTS_BYTES / 2)?;
-            let kept = keep(database, &pass_id, taken_at, at_most, &file);
-            let error = kept.err()?;
-            tracing::warn!(pass.id = pass_id, %error, "the node before the pass could not be kept");
-            error.is_damage().then(|| error.to_string())
-        };
-        self.send(WriterJob::Evidence(Box::new(work)), 1);
+            let Some(file) = file().filter(|file| file.len() as u64 <= SNAPSHOTS_BYTES / 2) else {
+                return;
+            };
+            let kept = writer::change(store, health, |database| {
+                keep(database, &pass_id, taken_at, at_most, &file)
+            });
+            if let Err(error) = kept {
+                tracing::warn!(pass.id = pass_id, %error, "the node before the pass could not be kept");
+            }
+        });
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct StateDir {
     database: Option<Database>,
     /// Damage that a later call met: what the next opening sets aside.
     damage: Option<String>,
+    /// Not all of the room is claimed.
+    claims: bool,
 }
 
 impl StateDir {
@@ -49,6 +51,7 @@ impl StateDir {
             lock: None,
             database: None,
             damage: None,
+            claims: true,
         }
     }
 
@@ -106,8 +109,13 @@ impl StateDir {
             hold: hold::read(database.connection())?,
             evidence_bytes: Some(evidence_room(database.connection())?),
         };
-        self.database = Some(database);
+        self.begin_with(database);
         Ok(found)
+    }
+
+    fn begin_with(&mut self, database: Database) {
+        self.database = Some(database);
+        self.claims = true;
     }
 
     /// Sets a damaged file aside, and writes what of it could be read into a new one. If there is no space for both,
@@ -135,7 +143,7 @@ impl StateDir {
         });
         let mut database = opened?;
         database.write(Sync::Now, |writing| carry(writing, &found))?;
-        self.database = Some(database);
+        self.begin_with(database);
         tracing::warn!(
             "the database cannot be used ({damage}) and starts anew with {} passes; {what}",
             found.history.ended.len() + found.history.interrupted.len()
@@ -149,32 +157,45 @@ impl StateDir {
         sync: Sync,
         write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
-        let database = self.database.as_mut().ok_or(Error::Closed)?;
-        let written = database.write(sync, write);
-        self.doubt(written)
+        self.change(|database| database.write(sync, write))
     }
 
-    /// Claims a part of the room for the records and for the log of writes; says whether all is claimed.
-    pub(super) fn claim_some(&mut self) -> Result<bool, Error> {
-        let claimed = self
-            .database
-            .as_mut()
-            .map_or(Ok(true), Database::claim_some);
-        self.doubt(claimed)
-    }
-
-    /// Says whether evidence or snapshots took room from the records.
-    pub(super) fn is_short(&mut self) -> Result<bool, Error> {
-        self.database.as_mut().map_or(Ok(false), Database::is_short)
-    }
-
-    /// Keeps evidence.
-    pub(super) fn keep(
+    /// Changes the database; closes it if that shows that it is damaged.
+    pub(super) fn change<T>(
         &mut self,
-        keep: impl FnOnce(Result<&mut Database, Error>) -> Option<String>,
-    ) {
-        if let Some(damage) = keep(self.database.as_mut().ok_or(Error::Closed)) {
-            self.distrust(damage);
+        change: impl FnOnce(&mut Database) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let changed = self.database.as_mut().ok_or(Error::Closed).and_then(change);
+        if let Err(error) = &changed
+            && error.is_damage()
+        {
+            self.distrust(error.to_string());
+        }
+        changed
+    }
+
+    /// Says whether a part of the room is still to be claimed.
+    pub(super) fn has_to_claim(&self) -> bool {
+        self.claims && self.is_open()
+    }
+
+    /// Claims a part of the room for the records and for the log of writes.
+    pub(super) fn claim_some(&mut self) -> Result<(), Error> {
+        let is_claimed = self.change(Database::claim_some)?;
+        self.claims = !is_claimed;
+        Ok(())
+    }
+
+    /// Claims nothing more until the database is opened anew or its room was taken.
+    pub(super) fn claim_no_more(&mut self) {
+        self.claims = false;
+    }
+
+    /// Has the room claimed anew that evidence or snapshots took from the records.
+    pub(super) fn claim_what_was_taken(&mut self) {
+        if let Some(database) = &mut self.database {
+            // The claim meets the same error, and deals with it.
+            self.claims |= database.is_short().unwrap_or(true);
         }
     }
 
@@ -190,16 +211,6 @@ impl StateDir {
             self.distrust(error.to_string());
         }
         answer
-    }
-
-    /// Closes the database if a result says that it is damaged.
-    fn doubt<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
-        if let Err(error) = &result
-            && error.is_damage()
-        {
-            self.distrust(error.to_string());
-        }
-        result
     }
 
     /// Closes a database that turns out to be damaged; the next opening sets it aside.
@@ -229,11 +240,11 @@ fn carry(writing: &Writing<'_>, found: &Stored) -> rusqlite::Result<()> {
         process: writing.process - 1,
         ..*writing
     };
-    for pass in &found.history.ended {
-        passes::put_ended(&before, pass)?;
-    }
-    for pass in &found.history.interrupted {
-        passes::put_unfinished(&before, pass)?;
+    let History {
+        ended, interrupted, ..
+    } = &found.history;
+    for pass in ended.iter().chain(interrupted) {
+        passes::put(&before, pass)?;
     }
     for failure in &found.history.failures {
         passes::put_failure(&before, failure)?;

@@ -99,35 +99,33 @@ fn removal(number: u64) -> Removal {
 /// A record.
 #[derive(Clone)]
 enum Entry {
-    Begun(Pass),
-    Progress(Pass),
-    Ended(Pass),
+    At(Box<Pass>),
     Intended(u64),
     Tried(Target, u64, RemovalOutcome),
 }
 
-use Entry::{Begun, Intended, Progress, Tried};
+use Entry::{Intended, Tried};
 
 fn tried(number: u64, outcome: RemovalOutcome) -> Entry {
     Tried(Target::Containers, number, outcome)
 }
 
-fn end(pass: Pass) -> Entry {
-    Entry::Ended(pass)
+/// A pass as it is now.
+fn at(pass: Pass) -> Entry {
+    Entry::At(Box::new(pass))
 }
 
 fn put(writing: &Writing<'_>, entry: Entry) -> rusqlite::Result<()> {
     match entry {
-        Begun(pass) | Progress(pass) => passes::put_unfinished(writing, &pass),
-        Entry::Ended(pass) => passes::put_ended(writing, &pass),
+        Entry::At(pass) => passes::put(writing, &pass),
         Intended(number) => {
             passes::put_intended(writing, "p-1", &[RemovalIntent::new(1, &removal(number))])
         }
         Tried(target, number, outcome) => {
             let mut removal = removal(number);
             removal.subject.target = target;
-            let ended = RemovalEnd::new(&removal, outcome, Duration::from_millis(3));
-            passes::put_outcome(writing, "p-1", &ended)
+            let ended = RemovalEnd::new("p-1", &removal, outcome, Duration::from_millis(3));
+            passes::put_outcome(writing, &ended)
         }
     }
 }
@@ -137,7 +135,7 @@ fn live_with(dir: &Path, limits: DatabaseLimits, entries: &[Entry]) -> (StateDir
     let mut store = StateDir::new(dir.to_owned(), limits, "/run/cri.sock".to_owned());
     let found = store.open().unwrap();
     // Damage that it meets shows at the next write.
-    while store.claim_some().is_ok_and(|is_done| !is_done) {}
+    while store.has_to_claim() && store.claim_some().is_ok() {}
     for entry in entries {
         let entry = entry.clone();
         store.write(Sync::Later, |it| put(it, entry)).unwrap();
@@ -174,7 +172,7 @@ fn query<T: rusqlite::types::FromSql>(store: &mut StateDir, sql: &str) -> T {
 #[test]
 fn passes_outlive_the_process() {
     let dir = tempfile::tempdir().unwrap();
-    live(dir.path(), &[Begun(pass(1)), end(ended(1)), end(ended(2))]);
+    live(dir.path(), &[at(pass(1)), at(ended(1)), at(ended(2))]);
     let found = history(dir.path());
     assert_eq!(found.ended, [ended(1), ended(2)]);
     assert_eq!(found.interrupted, []);
@@ -188,11 +186,11 @@ fn a_pass_without_an_end_has_its_removals_counted() {
     (report.removed, report.remaining) = (2, 58);
     let failed = RemovalOutcome::failed(FailureClass::Busy, String::new());
     let lost = RemovalOutcome::Lost { why: String::new() };
-    let mut entries = vec![Begun(pass(1))];
+    let mut entries = vec![at(pass(1))];
     entries.extend((1..=2).map(Intended));
     entries.extend((1..=2).map(|number| tried(number, RemovalOutcome::REMOVED)));
     // Its counts were already counted.
-    entries.push(Progress(later));
+    entries.push(at(later));
     entries.extend((3..=7).map(Intended));
     entries.extend([
         tried(3, RemovalOutcome::REMOVED),
@@ -242,7 +240,7 @@ fn a_pass_without_an_end_has_its_removals_counted() {
     assert_eq!(history(dir.path()), found);
     let mut done = pass.clone();
     super::interrupt(&mut done, Timestamp::from_second(START + 99).unwrap());
-    live(dir.path(), &[end(done.clone())]);
+    live(dir.path(), &[at(done.clone())]);
     let found = history(dir.path());
     assert_eq!((found.ended, found.interrupted), (vec![done], vec![]));
 }
@@ -251,7 +249,7 @@ fn a_pass_without_an_end_has_its_removals_counted() {
 fn a_lost_end_is_no_interruption() {
     let dir = tempfile::tempdir().unwrap();
     // The end of the first could not be written; the same process went on.
-    live(dir.path(), &[Begun(pass(1)), Begun(pass(2)), end(ended(2))]);
+    live(dir.path(), &[at(pass(1)), at(pass(2)), at(ended(2))]);
     let found = history(dir.path());
     assert_eq!(
         (ids(&found.ended), ids(&found.interrupted)),
@@ -259,19 +257,19 @@ fn a_lost_end_is_no_interruption() {
     );
     // Nor if the next one's beginning is lost as well; but one that never began ends beside it.
     let dir = tempfile::tempdir().unwrap();
-    live(dir.path(), &[Begun(pass(1)), end(ended(2))]);
+    live(dir.path(), &[at(pass(1)), at(ended(2))]);
     assert_eq!(history(dir.path()).interrupted, []);
     let dir = tempfile::tempdir().unwrap();
     let withdrawn = Pass {
         started_at: None,
         ..ended(2)
     };
-    live(dir.path(), &[Begun(pass(1)), end(withdrawn)]);
+    live(dir.path(), &[at(pass(1)), at(withdrawn)]);
     assert_eq!(ids(&history(dir.path()).interrupted), ["p-1"]);
     // Another process does not end the pass of an earlier one.
     let dir = tempfile::tempdir().unwrap();
-    live(dir.path(), &[Begun(pass(1))]);
-    live(dir.path(), &[Begun(pass(2)), end(ended(2))]);
+    live(dir.path(), &[at(pass(1))]);
+    live(dir.path(), &[at(pass(2)), at(ended(2))]);
     let found = history(dir.path());
     assert_eq!(
         (ids(&found.ended), ids(&found.interrupted)),
@@ -286,7 +284,7 @@ fn texts_that_are_too_long_are_cut() {
     long.errors = vec!["é".repeat(50_000); 60];
     let why = "x".repeat(100_000);
     let lost = tried(1, RemovalOutcome::Lost { why });
-    let (mut store, _) = live_with(dir.path(), SMALL, &[end(long), lost]);
+    let (mut store, _) = live_with(dir.path(), SMALL, &[at(long), lost]);
     let report: i64 = query(&mut store, "SELECT max(length(report)) FROM passes");
     let why: i64 = query(&mut store, "SELECT max(length(why)) FROM removals");
     assert!(report < 16 << 10 && why < 2010, "{report} {why}");
@@ -326,7 +324,7 @@ fn a_hundred_thousand_removals_stay_within_the_bounds() {
             .unwrap();
         let number = i64::try_from(batch).unwrap();
         store
-            .write(Sync::Later, |it| put(it, end(ended(number))))
+            .write(Sync::Later, |it| put(it, at(ended(number))))
             .unwrap();
     }
     assert_eq!(
@@ -350,7 +348,7 @@ fn records_that_are_larger_than_expected_make_way_for_new_ones() {
     for number in 0..400 {
         let mut long = ended(number);
         long.errors = vec!["x".repeat(190); 60];
-        store.write(Sync::Later, |it| put(it, end(long))).unwrap();
+        store.write(Sync::Later, |it| put(it, at(long))).unwrap();
         for number in 0..50 {
             let why = "y".repeat(200);
             let skipped = tried(number, RemovalOutcome::Skipped { why });
@@ -365,9 +363,9 @@ fn records_that_are_larger_than_expected_make_way_for_new_ones() {
 #[test]
 fn a_later_start_claims_nothing_more() {
     let dir = tempfile::tempdir().unwrap();
-    live(dir.path(), &[end(ended(1))]);
+    live(dir.path(), &[at(ended(1))]);
     let before = size(&file(dir.path()));
-    live(dir.path(), &[end(ended(2))]);
+    live(dir.path(), &[at(ended(2))]);
     assert_eq!(size(&file(dir.path())), before);
     // A larger journal has its room from the next start.
     let larger = DatabaseLimits {
@@ -382,7 +380,7 @@ fn a_later_start_claims_nothing_more() {
 #[test]
 fn another_process_reads_while_one_writes_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, _) = live_with(dir.path(), SMALL, &[Begun(pass(1))]);
+    let (mut store, _) = live_with(dir.path(), SMALL, &[at(pass(1))]);
     let reader = super::database::Database::peek(dir.path()).unwrap();
     let count = || -> i64 {
         let count = "SELECT count(*) FROM passes WHERE is_done";
@@ -390,7 +388,7 @@ fn another_process_reads_while_one_writes_and_changes_nothing() {
     };
     assert_eq!(count(), 0);
     store
-        .write(Sync::Later, |it| put(it, end(ended(1))))
+        .write(Sync::Later, |it| put(it, at(ended(1))))
         .unwrap();
     assert_eq!(count(), 1);
     reader.execute("DELETE FROM passes", []).unwrap_err();
@@ -399,14 +397,14 @@ fn another_process_reads_while_one_writes_and_changes_nothing() {
 #[test]
 fn the_log_stays_bounded_while_another_process_keeps_reading() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, _) = live_with(dir.path(), SMALL, &[end(ended(1))]);
+    let (mut store, _) = live_with(dir.path(), SMALL, &[at(ended(1))]);
     let reader = super::database::Database::peek(dir.path()).unwrap();
     reader.execute_batch("BEGIN; SELECT * FROM passes").unwrap();
     let mut refused = 0;
     for number in 0..3000 {
         let mut long = ended(number);
         long.errors = vec!["x".repeat(190); 60];
-        if let Err(error) = store.write(Sync::Later, |it| put(it, end(long))) {
+        if let Err(error) = store.write(Sync::Later, |it| put(it, at(long))) {
             assert!(error.to_string().contains("keeps reading"), "{error}");
             refused += 1;
             if refused == 3 {
@@ -419,7 +417,7 @@ fn the_log_stays_bounded_while_another_process_keeps_reading() {
     drop(reader);
     // Each try would wait for the reader: for a while nothing is tried.
     let by = std::time::Instant::now() + Duration::from_secs(60);
-    while let Err(error) = store.write(Sync::Later, |it| put(it, end(ended(9999)))) {
+    while let Err(error) = store.write(Sync::Later, |it| put(it, at(ended(9999)))) {
         assert!(std::time::Instant::now() < by, "{error}");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -428,12 +426,12 @@ fn the_log_stays_bounded_while_another_process_keeps_reading() {
 #[test]
 fn a_database_whose_file_was_removed_is_made_anew() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, _) = live_with(dir.path(), SMALL, &[end(ended(1))]);
+    let (mut store, _) = live_with(dir.path(), SMALL, &[at(ended(1))]);
     fs::remove_file(file(dir.path())).unwrap();
     assert!(!store.release_if_lost(), "the lock is still held");
     assert!(!store.is_open());
     store.open().unwrap();
-    store.write(Sync::Now, |it| put(it, end(ended(2)))).unwrap();
+    store.write(Sync::Now, |it| put(it, at(ended(2)))).unwrap();
     drop(store);
     assert_eq!(ids(&history(dir.path()).ended), ["p-2"]);
 }

@@ -16,39 +16,8 @@ use super::database::{Database, Error, Sync, Writing};
 use super::lock::{LockHeld, Unusable};
 use super::store::{StateDir, Stored};
 
-/// Writes records.
-type WriteJob = Box<dyn FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send>;
-/// Keeps a container's evidence: gets the error if the database is not open, and says how it turned out to be damaged.
-/// Its caller counts failures.
-pub(super) type EvidenceJob =
-    Box<dyn FnOnce(Result<&mut Database, Error>) -> Option<String> + Send>;
-/// Reads: gets the error if the database cannot be read.
-type ReadJob = Box<dyn FnOnce(Result<&Connection, Error>) -> rusqlite::Result<()> + Send>;
-
 /// A job for the thread.
-pub(super) enum WriterJob {
-    /// Write the records of a pass, and wait for the disk if `Sync` says so.
-    Write {
-        /// The records.
-        write: WriteJob,
-        /// Whether to wait for the disk.
-        sync: Sync,
-        /// Number of records, for the count of those that are lost.
-        records: usize,
-        /// The phase of the pass in which they are written.
-        moment: PassPhase,
-    },
-    /// Write the pending image ages.
-    Ages,
-    /// Keep evidence.
-    Evidence(EvidenceJob),
-    /// Read.
-    Read(ReadJob),
-    /// Answer when all earlier jobs are done.
-    Answer(oneshot::Sender<()>),
-    /// Answer whether another crisweep holds the lock; take a lost lock again.
-    Lock(oneshot::Sender<Option<LockHeld>>),
-}
+pub(super) type WriterJob = Box<dyn FnOnce(&mut StateDir, &WriterHealth) + Send>;
 
 /// A moment in the life of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,66 +127,92 @@ pub(super) fn run(
     if held {
         return;
     }
-    // Claimed part by part while there is nothing else to do: on a new node it takes longer than the start.
-    let mut claims = true;
     loop {
-        let job = match (claims, jobs.try_recv()) {
-            (_, Ok(job)) => job,
-            (_, Err(TryRecvError::Disconnected)) => return,
-            (true, Err(TryRecvError::Empty)) => {
-                claims = !claim_some(&mut store, health);
+        let job = match jobs.try_recv() {
+            // Claimed part by part: on a new node it takes longer than the start.
+            Err(TryRecvError::Empty) if store.has_to_claim() => {
+                claim_some(&mut store, health);
                 continue;
             }
-            (false, Err(TryRecvError::Empty)) => match jobs.recv() {
-                Ok(job) => job,
-                Err(_) => return,
-            },
+            Err(TryRecvError::Empty) => jobs.recv().ok(),
+            job => job.ok(),
         };
-        let was_open = store.is_open();
-        match job {
-            WriterJob::Write {
-                write,
-                sync,
-                records,
-                moment,
-            } => {
-                if moment == PassPhase::Begins && !store.is_open() {
-                    reopen(&mut store, health);
-                }
-                let written = store.write(sync, write);
-                settle(&store, health, written, records);
-                if moment == PassPhase::Over {
-                    // The claim meets the same error, and deals with it.
-                    claims |= store.is_short().unwrap_or(true);
-                }
-            }
-            WriterJob::Ages => {
-                if let Some(ages) = health.take_ages() {
-                    let written = store.write(Sync::Now, |writing| ages.write(writing.sql));
-                    settle(&store, health, written, 1);
-                }
-            }
-            WriterJob::Evidence(keep) => {
-                store.keep(keep);
-                health.noted(&store);
-            }
-            WriterJob::Read(read) => answer(&mut store, health, read),
-            WriterJob::Answer(to) => drop(to.send(())),
-            WriterJob::Lock(to) => drop(to.send(lock(&mut store, health))),
-        }
-        claims |= !was_open && store.is_open();
+        let Some(job) = job else { return };
+        job(&mut store, health);
     }
 }
 
-/// Claims a part of the room; says whether it is done with it.
-fn claim_some(store: &mut StateDir, health: &WriterHealth) -> bool {
-    store.claim_some().unwrap_or_else(|error| {
+/// Writes the records of a pass.
+pub(super) fn write(
+    store: &mut StateDir,
+    health: &WriterHealth,
+    (phase, sync): (PassPhase, Sync),
+    records: usize,
+    write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()>,
+) {
+    if phase == PassPhase::Begins && !store.is_open() {
+        reopen(store, health);
+    }
+    match store.write(sync, write) {
+        Ok(()) => health.worked(),
+        // The reason is known.
+        Err(Error::Closed) => health.lost(records),
+        Err(error) => {
+            health.failed(records, &error.to_string());
+            health.noted(store);
+        }
+    }
+    if phase == PassPhase::Over {
+        store.claim_what_was_taken();
+    }
+}
+
+/// Writes the pending image ages.
+pub(super) fn write_ages(store: &mut StateDir, health: &WriterHealth) {
+    if let Some(ages) = health.take_ages() {
+        let of_no_pass = (PassPhase::Runs, Sync::Now);
+        write(store, health, of_no_pass, 1, |writing| {
+            ages.write(writing.sql)
+        });
+    }
+}
+
+/// Changes evidence or snapshots. Their callers count failures.
+pub(super) fn change<T>(
+    store: &mut StateDir,
+    health: &WriterHealth,
+    change: impl FnOnce(&mut Database) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let changed = store.change(change);
+    health.noted(store);
+    changed
+}
+
+/// Reads.
+pub(super) fn read<T>(
+    store: &mut StateDir,
+    health: &WriterHealth,
+    read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> Result<T, Error> {
+    store.read(read).map_err(|error| {
+        let Error::Sqlite(cause) = &error else {
+            return error;
+        };
+        tracing::warn!(%error, "the state cannot be read");
+        health.noted(store);
+        Error::Unreadable(cause.to_string())
+    })
+}
+
+/// Claims a part of the room.
+fn claim_some(store: &mut StateDir, health: &WriterHealth) {
+    if let Err(error) = store.claim_some() {
         tracing::warn!(%error, "the room for the state could not be claimed");
         if !store.is_open() {
             reopen(store, health);
         }
-        true
-    })
+        store.claim_no_more();
+    }
 }
 
 fn open(store: &mut StateDir, health: &WriterHealth) -> Result<Stored, LockHeld> {
@@ -244,33 +239,9 @@ fn reopen(store: &mut StateDir, health: &WriterHealth) {
     }
 }
 
-fn settle(store: &StateDir, health: &WriterHealth, written: Result<(), Error>, records: usize) {
-    match written {
-        Ok(()) => health.worked(),
-        // The reason is known.
-        Err(Error::Closed) => health.lost(records),
-        Err(error) => {
-            health.failed(records, &error.to_string());
-            health.noted(store);
-        }
-    }
-}
-
-fn answer(store: &mut StateDir, health: &WriterHealth, read: ReadJob) {
-    if !store.is_open() {
-        // Its caller shows the error.
-        drop(read(Err(Error::Closed)));
-        return;
-    }
-    if let Err(error) = store.read(|sql| read(Ok(sql))) {
-        tracing::warn!(%error, "the state cannot be read");
-        health.noted(store);
-    }
-}
-
 /// Takes the lock if it is not held, and opens the database anew if its file was removed. If that fails for a reason
 /// other than another holder, passes go on without lock and state, as after a start without a usable directory.
-fn lock(store: &mut StateDir, health: &WriterHealth) -> Option<LockHeld> {
+pub(super) fn lock(store: &mut StateDir, health: &WriterHealth) -> Option<LockHeld> {
     let was_open = store.is_open();
     if store.release_if_lost() || (was_open && !store.is_open()) {
         health.failed(1, "the state directory was emptied or replaced");

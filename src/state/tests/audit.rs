@@ -14,7 +14,7 @@ async fn journal(dir: &Path, entries: &[Entry]) -> Journal {
 /// Five removals: 0 was removed, 1 failed, of the others the end is not known.
 fn five() -> Vec<Entry> {
     let failed = RemovalOutcome::failed(FailureClass::Busy, "in use".to_owned());
-    let mut entries = vec![end(ended(1))];
+    let mut entries = vec![at(ended(1))];
     entries.extend((0..5).map(Intended));
     entries.extend([tried(0, RemovalOutcome::REMOVED), tried(1, failed)]);
     entries

@@ -22,7 +22,7 @@ fn checkpoint(dir: &Path) {
 
 /// A directory that a process has used for a while.
 fn worn(dir: &Path) {
-    let entries = (0..60).flat_map(|number| [Begun(pass(number)), end(ended(number))]);
+    let entries = (0..60).flat_map(|number| [at(pass(number)), at(ended(number))]);
     let mut entries: Vec<Entry> = entries.collect();
     entries.extend((0..300).map(Intended));
     live(dir, &entries);
@@ -33,7 +33,7 @@ fn goes_on(dir: &Path) -> History {
     let (mut store, found) = live_with(dir, SMALL, &[]);
     // Damage that only a write meets is mended before the next pass.
     for _ in 0..2 {
-        let written = store.write(Sync::Now, |it| put(it, end(ended(1000))));
+        let written = store.write(Sync::Now, |it| put(it, at(ended(1000))));
         if !store.is_open() {
             written.unwrap_err();
             store.open().unwrap();
@@ -134,7 +134,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         live(dir.path(), &[]);
         checkpoint(dir.path());
-        live(dir.path(), &(0..40).map(|number| end(ended(number))).collect::<Vec<_>>());
+        live(dir.path(), &(0..40).map(|number| at(ended(number))).collect::<Vec<_>>());
         let mut bytes = fs::read(log(dir.path())).unwrap();
         bytes.truncate(cut.index(bytes.len()));
         fs::write(log(dir.path()), bytes).unwrap();
