@@ -7,10 +7,10 @@
 mod error;
 mod exec;
 mod kubeconfig;
-mod secret_source;
 mod server;
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Method, StatusCode, Url};
 
-use crate::outgoing::tls::Identity;
-use crate::outgoing::{self, ClientCache, ClientParts, HttpResponse, TlsConfig};
+use crate::outgoing::{
+    self, ClientCache, ClientParts, HttpResponse, Secret, SecretSource, TlsConfig,
+};
 use crate::system::blocking::BlockingPool;
 pub use error::Error;
 use exec::{Credential, Plugin, PluginCommand};
 use kubeconfig::ClusterAccess;
-use secret_source::SecretSource;
 pub use server::ApiServer;
 
 /// The largest answer of a few fields.
@@ -47,7 +47,7 @@ pub struct ApiClient {
 /// What makes a server another one: its URL, its name in TLS, and the CA that vouches for it.
 type ServerIdentity = (String, TlsConfig, Option<Vec<u8>>);
 
-/// The server: its URL, and its TLS without files. And the user: where the client certificate and its key are, and the
+/// The server: its URL, and its TLS. And the user: where the client certificate and its key are, and the
 /// plugin.
 type ClientKey = (
     String,
@@ -182,15 +182,12 @@ impl ApiClient {
         place: &ClusterAccess,
         credential: Option<&Credential>,
     ) -> Result<Option<HeaderValue>, Error> {
-        let (from, text) = match (&place.token, credential) {
-            (Some(source), _) => (source.path(), source.read(&self.disk).await?),
-            (None, Some(Credential { token, from, .. })) => match token {
-                Some(token) => (from, token.clone().into_bytes()),
-                None => return Ok(None),
-            },
-            (None, None) => return Ok(None),
+        let token = match &place.token {
+            Some(source) => Some(source.read(&self.disk).await?),
+            None => credential.and_then(|it| it.token.clone()),
         };
-        Ok(Some(outgoing::authorization("Bearer", text, from)?))
+        let header = token.map(|token| outgoing::authorization("Bearer", token));
+        Ok(header.transpose()?)
     }
 
     /// Returns a client that trusts the CAs of now and shows the certificate of now.
@@ -205,22 +202,22 @@ impl ApiClient {
             None => None,
         };
         self.is_still_the_same(place, ca.as_ref())?;
-        let mut tls = place.tls.clone();
-        tls.ca_file = place.ca.as_ref().map(|source| source.path().clone());
-        let identity = self.identity(place, credential, &mut tls).await;
+        let given = credential.and_then(|it| it.identity.as_ref());
         let parts = ClientParts {
             key: place.client_key(),
             url,
-            tls: &tls,
+            tls: &place.tls,
             ca,
+            identity: given.or(place.identity.as_ref()),
         };
-        Ok(self.clients.client(parts, identity).await?)
+        Ok(self.clients.client(parts).await?)
     }
 
     /// Fails once when the kubeconfig file names another server than before: what the other one said, and since when,
     /// must not count for this one.
-    fn is_still_the_same(&self, place: &ClusterAccess, ca: Option<&Vec<u8>>) -> Result<(), Error> {
-        let now = (place.url.clone(), place.tls.clone(), ca.cloned());
+    fn is_still_the_same(&self, place: &ClusterAccess, ca: Option<&Secret>) -> Result<(), Error> {
+        let ca = ca.map(|ca| ca.bytes.clone());
+        let now = (place.url.clone(), place.tls.clone(), ca);
         let before = self.asked.lock().replace(now.clone());
         let is_other = before.is_some_and(|before| before != now);
         match &self.server {
@@ -229,36 +226,6 @@ impl ApiClient {
             }
             ApiServer::Kubeconfig { .. } | ApiServer::Keys { .. } => Ok(()),
         }
-    }
-
-    /// Returns the client certificate and its key; `tls` then names where they come from.
-    async fn identity(
-        &self,
-        place: &ClusterAccess,
-        credential: Option<&Credential>,
-        tls: &mut TlsConfig,
-    ) -> Result<Option<Identity>, outgoing::Error> {
-        if let Some(Credential { identity, from, .. }) = credential
-            && let Some((certificate, key)) = identity
-        {
-            tls.cert_file = Some(from.clone());
-            tls.key_file = Some(from.clone());
-            let identity = Identity::new(certificate.clone().into(), key.clone().into());
-            return Ok(Some(identity));
-        }
-        let Some((certificate, key)) = &place.identity else {
-            return Ok(None);
-        };
-        tls.cert_file = Some(certificate.path().clone());
-        tls.key_file = Some(key.path().clone());
-        let bytes = certificate.read(&self.disk).await?;
-        // One read of one file: both are of the same rotation.
-        let key = if certificate == key {
-            bytes.clone()
-        } else {
-            key.read(&self.disk).await?
-        };
-        Ok(Some(Identity::new(bytes, key)))
     }
 }
 
@@ -270,5 +237,13 @@ impl ClusterAccess {
             self.identity.clone(),
             self.plugin.clone(),
         )
+    }
+}
+
+/// Returns the path of a file that a kubeconfig names; an absolute one stays.
+fn beside(kubeconfig: &Path, file: &str) -> PathBuf {
+    match kubeconfig.parent() {
+        Some(dir) => dir.join(file),
+        None => file.into(),
     }
 }

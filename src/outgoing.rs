@@ -7,6 +7,7 @@
 mod client_cache;
 mod config;
 mod names;
+mod secret;
 pub(crate) mod tls;
 
 use std::fmt;
@@ -23,7 +24,7 @@ pub use config::{
     refused,
 };
 pub(crate) use config::{Named, credentials_text};
-use tls::Identity;
+pub(crate) use secret::{Secret, SecretSource};
 
 /// The largest token, certificate, key or CA file.
 pub(crate) const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -159,14 +160,14 @@ impl HttpClient {
     async fn authorize(&self, request: RequestBuilder) -> Result<RequestBuilder, Error> {
         if let Some(path) = &self.config.authorization.credentials_file {
             let token = read(&self.disk, path).await?;
-            let value = authorization(&self.config.authorization.scheme, token, path)?;
+            let value = authorization(&self.config.authorization.scheme, token)?;
             return Ok(request.header(AUTHORIZATION, value));
         }
         let basic = &self.config.basic_auth;
         let (Some(user), Some(path)) = (&basic.username, &basic.password_file) else {
             return Ok(request);
         };
-        let password = secret(read(&self.disk, path).await?, path, "password")?;
+        let password = read(&self.disk, path).await?.text("password")?;
         Ok(request.basic_auth(user, Some(password)))
     }
 
@@ -177,31 +178,25 @@ impl HttpClient {
             Some(path) => Some(read(&self.disk, path).await?),
             None => None,
         };
-        let identity = Identity::read(tls, &self.disk).await;
-        let (key, url) = ((), url);
-        let parts = ClientParts { key, url, tls, ca };
-        self.clients.client(parts, identity).await
+        let (key, identity) = ((), tls.identity());
+        let parts = ClientParts {
+            key,
+            url,
+            tls,
+            ca,
+            identity: identity.as_ref(),
+        };
+        self.clients.client(parts).await
     }
 }
 
-/// Returns the header with a token, which came from this file or program.
-pub(crate) fn authorization(
-    scheme: &str,
-    token: Vec<u8>,
-    from: &Path,
-) -> Result<HeaderValue, Error> {
-    let token = secret(token, from, "token")?;
-    let value = HeaderValue::try_from(format!("{scheme} {token}"));
-    let mut value = value.map_err(|_text_is_secret| Error::lacks(from, "token"))?;
+/// Returns the header with a token.
+pub(crate) fn authorization(scheme: &str, token: Secret) -> Result<HeaderValue, Error> {
+    let from = token.from.clone();
+    let value = HeaderValue::try_from(format!("{scheme} {}", token.text("token")?));
+    let mut value = value.map_err(|_text_is_secret| Error::lacks(&from, "token"))?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-fn secret(text: Vec<u8>, from: &Path, what: &'static str) -> Result<String, Error> {
-    let text = String::from_utf8(text).unwrap_or_default();
-    let text = Some(text.trim()).filter(|text| !text.is_empty());
-    text.map(str::to_owned)
-        .ok_or_else(|| Error::lacks(from, what))
 }
 
 /// Returns the URL of a path on a server, whose URL may have a path too.
@@ -268,12 +263,12 @@ pub(crate) async fn answer(
 }
 
 /// Reads a token, certificate, key or CA file.
-pub(crate) async fn read(disk: &BlockingPool, path: &Path) -> Result<Vec<u8>, Error> {
-    let read = file::read(disk, path, FILE_MAX_BYTES).await;
-    read.map_err(|source| Error::Read {
-        path: path.to_owned(),
-        source,
-    })
+pub(crate) async fn read(disk: &BlockingPool, path: &Path) -> Result<Secret, Error> {
+    let from = path.to_owned();
+    match file::read(disk, path, FILE_MAX_BYTES).await {
+        Ok(bytes) => Ok(Secret { from, bytes }),
+        Err(source) => Err(Error::Read { path: from, source }),
+    }
 }
 
 fn failed(error: reqwest::Error) -> Error {

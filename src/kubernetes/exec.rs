@@ -20,8 +20,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::Error;
-use super::secret_source::{SecretSource, beside};
+use super::{Error, beside};
+use crate::outgoing::{Secret, SecretSource};
 use crate::system::blocking::BlockingPool;
 
 /// Timeout of one run.
@@ -58,11 +58,9 @@ pub(super) struct PluginCommand {
 
 /// What a plugin gave. Has no `Debug`.
 pub(super) struct Credential {
-    /// The plugin.
-    pub(super) from: PathBuf,
-    pub(super) token: Option<String>,
+    pub(super) token: Option<Secret>,
     /// The client certificate and its key, in PEM.
-    pub(super) identity: Option<(String, String)>,
+    pub(super) identity: Option<(SecretSource, SecretSource)>,
     ends: Option<Timestamp>,
 }
 
@@ -139,7 +137,7 @@ fn about(cluster: &Cluster, ca: Option<&SecretSource>) -> Value {
     if let Some(name) = &cluster.tls_server_name {
         put("tls-server-name", json!(name));
     }
-    if let Some(SecretSource::Inline { bytes, .. }) = ca {
+    if let Some(SecretSource::Inline(Secret { bytes, .. })) = ca {
         put("certificate-authority-data", json!(STANDARD.encode(bytes)));
     }
     let mut extensions = cluster.extensions.iter().flatten();
@@ -280,11 +278,19 @@ impl PluginCommand {
             return Err(no(&format!("it must be of {}", self.version)));
         }
         let status = printed.status.ok_or_else(|| no("it has no status"))?;
-        let set = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let set = |text: Option<String>| {
+            let (text, from) = (text.filter(|text| !text.is_empty()), self.program.clone());
+            text.map(|text| Secret {
+                from,
+                bytes: text.into(),
+            })
+        };
         let (token, certificate, key) =
             (set(status.token), set(status.certificate), set(status.key));
         let identity = match (certificate, key) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (Some(certificate), Some(key)) => {
+                Some((SecretSource::Inline(certificate), SecretSource::Inline(key)))
+            }
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => {
                 return Err(no("a certificate and its key come together"));
@@ -296,7 +302,6 @@ impl PluginCommand {
         let ends = status.ends.map(|text| text.parse::<Timestamp>());
         let ends = ends.transpose();
         Ok(Credential {
-            from: self.program.clone(),
             token,
             identity,
             ends: ends.map_err(|_error| no("its expirationTimestamp is no time"))?,

@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig};
 use secrecy::ExposeSecret;
 
+use super::beside;
 use super::exec::PluginCommand;
-use super::secret_source::{SecretSource, beside};
-use crate::outgoing::{TlsConfig, dns_name, is_secure_url};
+use crate::outgoing::{Secret, SecretSource, TlsConfig, dns_name, is_secure_url};
 use crate::system::yaml;
 
 /// Names in an error.
@@ -22,7 +22,7 @@ const DEPTH_MAX: usize = 64;
 #[derive(Default)]
 pub(super) struct ClusterAccess {
     pub(super) url: String,
-    /// Without files: those are below.
+    /// Its files are below.
     pub(super) tls: TlsConfig,
     pub(super) ca: Option<SecretSource>,
     /// The client certificate and its key.
@@ -185,10 +185,8 @@ impl At<'_> {
     }
 
     fn inline(&self, bytes: Vec<u8>) -> SecretSource {
-        SecretSource::Inline {
-            path: self.0.to_owned(),
-            bytes,
-        }
+        let from = self.0.to_owned();
+        SecretSource::Inline(Secret { from, bytes })
     }
 
     fn identity(&self, user: &AuthInfo) -> Result<Option<(SecretSource, SecretSource)>, String> {

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use super::Error;
 use super::kubeconfig::{self, ClusterAccess};
-use super::secret_source::SecretSource;
-use crate::outgoing::{FILE_MAX_BYTES, Named, TlsConfig, credentials_text};
+use crate::outgoing::{FILE_MAX_BYTES, Named, SecretSource, TlsConfig, credentials_text};
 use crate::system::blocking::BlockingPool;
 use crate::system::file;
 
@@ -126,15 +125,10 @@ impl ApiServer {
                 Ok(ClusterAccess {
                     url: url.clone(),
                     ca: file(&tls.ca_file),
-                    identity: file(&tls.cert_file).zip(file(&tls.key_file)),
+                    identity: tls.identity(),
                     token: file(token_file),
                     plugin: None,
-                    tls: TlsConfig {
-                        ca_file: None,
-                        cert_file: None,
-                        key_file: None,
-                        ..tls.clone()
-                    },
+                    tls: tls.clone(),
                 })
             }
             Self::Kubeconfig { path, context } => {

@@ -10,7 +10,7 @@ use reqwest::{Client, Url};
 
 use super::names::{Lookups, Resolver};
 use super::tls::{self, Identity, TrustRoots};
-use super::{Error, TlsConfig};
+use super::{Error, Secret, SecretSource, TlsConfig};
 use crate::system::blocking::BlockingPool;
 
 /// Timeout of a new connection; callers bound the whole request.
@@ -26,14 +26,16 @@ pub(crate) struct ClientCache<K> {
     made: Mutex<Option<MadeClient<K>>>,
 }
 
-/// What a client is made with, except its certificate.
+/// What a client is made with.
 pub(crate) struct ClientParts<'a, K> {
     pub(crate) key: K,
     pub(crate) url: &'a Url,
-    /// Errors name its files.
+    /// Of its files none is read.
     pub(crate) tls: &'a TlsConfig,
-    /// The content of the CA file.
-    pub(crate) ca: Option<Vec<u8>>,
+    /// The CAs that it trusts; `None`: the system's.
+    pub(crate) ca: Option<Secret>,
+    /// The client certificate and its key.
+    pub(crate) identity: Option<&'a (SecretSource, SecretSource)>,
 }
 
 /// A client, and what it was made with.
@@ -60,13 +62,9 @@ impl<K: PartialEq> ClientCache<K> {
         *self.made.lock() = None;
     }
 
-    /// Returns a client that trusts the CAs of `parts` and shows the certificate of `identity`.
-    pub(crate) async fn client(
-        &self,
-        parts: ClientParts<'_, K>,
-        identity: Result<Option<Identity>, Error>,
-    ) -> Result<Client, Error> {
-        let made = match identity {
+    /// Returns a client that trusts these CAs and shows the certificate of now.
+    pub(crate) async fn client(&self, parts: ClientParts<'_, K>) -> Result<Client, Error> {
+        let made = match Identity::read(parts.identity, &self.disk).await {
             Ok(identity) => match self.made_with(&parts, identity.as_ref()) {
                 Some(client) => return Ok(client),
                 None => self.make(&parts, identity).await,
@@ -78,7 +76,7 @@ impl<K: PartialEq> ClientCache<K> {
                 *self.made.lock() = Some(MadeClient {
                     client: client.clone(),
                     key: parts.key,
-                    ca: parts.ca,
+                    ca: parts.ca.map(|ca| ca.bytes),
                     identity,
                     is_warned: false,
                 });
@@ -119,10 +117,10 @@ impl<K: PartialEq> ClientCache<K> {
         identity: Option<Identity>,
     ) -> Result<(Client, Option<Identity>), Error> {
         let ClientParts { url, tls, ca, .. } = parts;
-        let trust = match (&tls.ca_file, ca) {
+        let trust = match ca {
             _ if url.scheme() != "https" => TrustRoots::None,
-            (Some(path), Some(pem)) => TrustRoots::File(path, pem),
-            (None, _) | (_, None) => TrustRoots::System,
+            Some(ca) => TrustRoots::File(ca),
+            None => TrustRoots::System,
         };
         let config = tls::client_config(tls, trust, identity.as_ref(), &self.disk).await?;
         let host = url.host_str().filter(|_| tls.server_name.is_some());
@@ -145,6 +143,7 @@ impl<K: PartialEq> ClientCache<K> {
 
 impl<K: PartialEq> MadeClient<K> {
     fn is_of(&self, parts: &ClientParts<'_, K>) -> bool {
-        self.key == parts.key && self.ca == parts.ca
+        let ca = parts.ca.as_ref().map(|ca| &ca.bytes);
+        self.key == parts.key && self.ca.as_ref() == ca
     }
 }

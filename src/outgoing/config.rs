@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
+use super::SecretSource;
 use crate::model::setting::{AbsolutePath, As, One, Optional, TextKind, settings};
 
 /// `http_client_config:` - how crisweep asks a server over HTTP.
@@ -183,6 +184,12 @@ pub(crate) fn credentials_text(credentials: &[Named<'_>]) -> String {
 }
 
 impl TlsConfig {
+    /// Returns where the client certificate and its key are, if there is one.
+    pub(crate) fn identity(&self) -> Option<(SecretSource, SecretSource)> {
+        let file = |path: &Option<PathBuf>| path.clone().map(SecretSource::File);
+        file(&self.cert_file).zip(file(&self.key_file))
+    }
+
     /// Returns the files that prove who asks: this token's and the client certificate's.
     pub(crate) fn credentials<'a>(&'a self, token: Option<&'a PathBuf>) -> Vec<Named<'a>> {
         let token = token.map(|path| ("token", path));

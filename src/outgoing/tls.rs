@@ -1,6 +1,5 @@
 //! The TLS side of a client: whom it trusts, and the certificate that it shows.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
@@ -8,37 +7,32 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::{Error, TlsConfig, TlsVersion, read};
+use super::{Error, Secret, SecretSource, TlsConfig, TlsVersion};
 use crate::system::blocking::BlockingPool;
 use crate::system::file;
 
-/// The client certificate and its key, as in their files. Has no `Debug`: the key is secret.
+/// The client certificate and its key, in PEM. Has no `Debug`: the key is secret.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Identity {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
+    certificate: Secret,
+    key: Secret,
 }
 
 impl Identity {
-    /// A certificate and its key, in PEM.
-    pub(crate) fn new(certificate: Vec<u8>, key: Vec<u8>) -> Self {
-        Self { certificate, key }
-    }
-
-    /// Reads the files of the client certificate, if there is one.
-    pub(crate) async fn read(
-        config: &TlsConfig,
+    /// Reads the client certificate, if there is one.
+    pub(super) async fn read(
+        sources: Option<&(SecretSource, SecretSource)>,
         disk: &BlockingPool,
     ) -> Result<Option<Self>, Error> {
-        let (Some(cert_file), Some(key_file)) = (&config.cert_file, &config.key_file) else {
+        let Some((certificate_source, key_source)) = sources else {
             return Ok(None);
         };
-        let certificate = read(disk, cert_file).await?;
+        let certificate = certificate_source.read(disk).await?;
         // One read of one file: both are of the same rotation.
-        let key = if cert_file == key_file {
+        let key = if certificate_source == key_source {
             certificate.clone()
         } else {
-            read(disk, key_file).await?
+            key_source.read(disk).await?
         };
         Ok(Some(Self { certificate, key }))
     }
@@ -48,8 +42,8 @@ impl Identity {
 pub(crate) enum TrustRoots<'a> {
     /// Nothing: no TLS is spoken.
     None,
-    /// The file and its content.
-    File(&'a Path, &'a [u8]),
+    /// The CAs of a file.
+    File(&'a Secret),
     /// What the system trusts.
     System,
 }
@@ -70,20 +64,18 @@ pub(crate) async fn client_config(
         .with_protocol_versions(versions)
         .map_err(|error| Error::Tls(error.into()))?
         .with_root_certificates(roots(trust, disk).await?);
-    let (Some(identity), Some(cert_file), Some(key_file)) =
-        (identity, &config.cert_file, &config.key_file)
-    else {
+    let Some(Identity { certificate, key }) = identity else {
         return Ok(builder.with_no_client_auth());
     };
-    let chain: Vec<_> = certificates(&identity.certificate).collect();
+    let chain: Vec<_> = certificates(&certificate.bytes).collect();
     if chain.is_empty() {
-        return Err(Error::lacks(cert_file, "certificate in PEM"));
+        return Err(Error::lacks(&certificate.from, "certificate in PEM"));
     }
-    let key = PrivateKeyDer::from_pem_slice(&identity.key)
-        .map_err(|_text_is_secret| Error::lacks(key_file, "private key in PEM"))?;
+    let key = PrivateKeyDer::from_pem_slice(&key.bytes)
+        .map_err(|_text_is_secret| Error::lacks(&key.from, "private key in PEM"))?;
     let built = builder.with_client_auth_cert(chain, key);
     built.map_err(|source| Error::Identity {
-        path: cert_file.clone(),
+        path: certificate.from.clone(),
         source,
     })
 }
@@ -92,10 +84,10 @@ async fn roots(trust: TrustRoots<'_>, disk: &BlockingPool) -> Result<RootCertSto
     let mut roots = RootCertStore::empty();
     match trust {
         TrustRoots::None => {}
-        TrustRoots::File(path, pem) => {
-            let (usable, _) = roots.add_parsable_certificates(certificates(pem));
+        TrustRoots::File(ca) => {
+            let (usable, _) = roots.add_parsable_certificates(certificates(&ca.bytes));
             if usable == 0 {
-                return Err(Error::lacks(path, "CA certificate in PEM"));
+                return Err(Error::lacks(&ca.from, "CA certificate in PEM"));
             }
         }
         TrustRoots::System => {

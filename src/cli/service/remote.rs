@@ -173,10 +173,10 @@ fn quoted(word: &str) -> String {
 }
 
 async fn read_token(disk: &BlockingPool, path: &Path) -> anyhow::Result<String> {
-    let bytes = outgoing::read(disk, path).await;
-    let bytes = bytes
+    let read = outgoing::read(disk, path).await;
+    let read = read
         .map_err(|error| anyhow::anyhow!("--service.token-file: {}", telemetry::chain(&error)))?;
-    let text = String::from_utf8(bytes).unwrap_or_default();
+    let text = String::from_utf8(read.bytes).unwrap_or_default();
     let token = text.trim();
     anyhow::ensure!(
         !token.is_empty() && !token.contains(char::is_whitespace),
@@ -296,13 +296,10 @@ async fn trust(
     let named =
         |error: outgoing::Error| anyhow::anyhow!("--service.ca-file: {}", telemetry::chain(&error));
     let pem = match ca_file {
-        Some(path) => Some((path, outgoing::read(disk, path).await.map_err(named)?)),
+        Some(path) => Some(outgoing::read(disk, path).await.map_err(named)?),
         None => None,
     };
-    let trust = match &pem {
-        Some((path, pem)) => TrustRoots::File(path, pem),
-        None => TrustRoots::System,
-    };
+    let trust = pem.as_ref().map_or(TrustRoots::System, TrustRoots::File);
     let config = client_config(&TlsConfig::default(), trust, None, disk).await;
     config.map_err(named)
 }
