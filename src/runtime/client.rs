@@ -158,12 +158,9 @@ impl Client {
             self.forget_container(id);
             return Ok(None);
         };
-        let status = answer
-            .status
-            .and_then(|raw| convert::container_status(id, raw).ok());
-        status
-            .map(Some)
-            .ok_or_else(|| not_about(CONTAINER_STATUS, id.as_str()))
+        let status = answer.status;
+        let status = status.and_then(|raw| convert::container_status(id, raw).ok());
+        about(CONTAINER_STATUS, id.as_str(), status)
     }
 
     /// Asks about one pod sandbox; `None` if it is gone.
@@ -172,12 +169,9 @@ impl Client {
             self.forget_sandbox(id);
             return Ok(None);
         };
-        let status = answer
-            .status
-            .and_then(|raw| convert::sandbox_status(id, &raw).ok());
-        status
-            .map(Some)
-            .ok_or_else(|| not_about(SANDBOX_STATUS, id.as_str()))
+        let status = answer.status;
+        let status = status.and_then(|raw| convert::sandbox_status(id, &raw).ok());
+        about(SANDBOX_STATUS, id.as_str(), status)
     }
 
     /// Asks for one container's record by id, as a list would return it, and for its mounted images; `None` if
@@ -188,42 +182,36 @@ impl Client {
         sandbox: Option<PodSandboxId>,
     ) -> Result<Option<(Container, Vec<String>)>, Error> {
         // The sandbox's id is only in the verbose answer, which is expensive for the runtime.
-        let answer = self.container_answer(id, sandbox.is_none()).await?;
-        let record = |answer| {
-            let mut shared = self.runtime().shared.lock();
-            convert::container_record(id, sandbox, answer, &mut shared)
+        let Some(answer) = self.container_answer(id, sandbox.is_none()).await? else {
+            return Ok(None);
         };
-        answer
-            .map(|answer| {
-                record(answer).map_err(|_malformed| not_about(CONTAINER_STATUS, id.as_str()))
-            })
-            .transpose()
+        let mut shared = self.runtime().shared.lock();
+        let record = convert::container_record(id, sandbox, answer, &mut shared);
+        about(CONTAINER_STATUS, id.as_str(), record.ok())
     }
 
     /// Asks for one pod sandbox's record by its id; `None` if it is gone.
     async fn sandbox_record(&self, id: &PodSandboxId) -> Result<Option<PodSandbox>, Error> {
-        let answer = self.sandbox_answer(id, false).await?;
-        let record = |answer| {
-            let mut shared = self.runtime().shared.lock();
-            convert::sandbox_record(id, answer, &mut shared)
+        let Some(answer) = self.sandbox_answer(id, false).await? else {
+            return Ok(None);
         };
-        answer
-            .map(|answer| {
-                record(answer).map_err(|_malformed| not_about(SANDBOX_STATUS, id.as_str()))
-            })
-            .transpose()
+        let mut shared = self.runtime().shared.lock();
+        let record = convert::sandbox_record(id, answer, &mut shared);
+        about(SANDBOX_STATUS, id.as_str(), record.ok())
     }
 
     /// Asks which image a pod sandbox was made from; `None` if it is gone or the runtime does not say.
     pub async fn sandbox_made_from(&self, id: &PodSandboxId) -> Result<Option<String>, Error> {
-        let answer = self.sandbox_answer(id, true).await?;
-        match answer {
-            None => Ok(None),
-            Some(answer) if answer.status.as_ref().is_some_and(|s| s.id == id.as_str()) => {
-                Ok(convert::made_from(&answer))
-            }
-            Some(_) => Err(not_about(SANDBOX_STATUS, id.as_str())),
-        }
+        let Some(answer) = self.sandbox_answer(id, true).await? else {
+            return Ok(None);
+        };
+        let is_its = |status: &cri::PodSandboxStatus| status.id == id.as_str();
+        about(
+            SANDBOX_STATUS,
+            id.as_str(),
+            answer.status.as_ref().filter(|it| is_its(it)),
+        )?;
+        Ok(convert::made_from(&answer))
     }
 
     async fn container_answer(
@@ -322,7 +310,12 @@ impl Client {
     {
         let page = self
             .runtime()
-            .page::<_, R>(&Arc::default(), rpc, message, self.timeout())
+            .page::<_, R>(
+                &Arc::default(),
+                rpc,
+                (message, Encoding::Plain),
+                self.timeout(),
+            )
             .await?;
         none_lacks_an_id(rpc, page.malformed)?;
         Ok(page.rows)
@@ -460,11 +453,13 @@ fn whole_seconds(grace: Duration) -> i64 {
     i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
-fn not_about(method: &'static str, id: &str) -> Error {
-    Error::Malformed {
+/// Refuses an answer about another object than this one.
+fn about<T>(method: &'static str, id: &str, found: Option<T>) -> Result<Option<T>, Error> {
+    let defect = || Defect::NotAbout(id.to_owned());
+    found.map(Some).ok_or_else(|| Error::Malformed {
         method,
-        defect: Defect::NotAbout(id.to_owned()),
-    }
+        defect: defect(),
+    })
 }
 
 /// Refuses rows without an id in a filtered answer: each could be the wanted one.

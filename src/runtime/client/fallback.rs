@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Client;
+use super::framing::Encoding;
 use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
 use crate::runtime::codec::ListChunk;
 use crate::runtime::{Error, ListMode, Listing};
@@ -353,7 +354,8 @@ async fn ask<K: FallbackList>(
         return Err(Error::Timeout { method, after });
     }
     let (link, message) = (client.runtime(), K::request(question));
-    link.page::<K::Request, K>(&link.shared, K::LIST.unary, message, deadline)
+    let plain = (message, Encoding::Plain);
+    link.page::<K::Request, K>(&link.shared, K::LIST.unary, plain, deadline)
         .await
 }
 

@@ -129,7 +129,7 @@ impl RuntimeConnection {
         };
         // An unfiltered request has no fields, so `()` encodes it.
         let page = self
-            .page::<(), R>(&self.shared, rpc.unary, (), deadline)
+            .page::<(), R>(&self.shared, rpc.unary, ((), Encoding::Plain), deadline)
             .await;
         if breaks {
             let mut stream = self.streams.of(rpc.list);
@@ -167,7 +167,7 @@ impl RuntimeConnection {
         if !self.compressed.of(rpc.list).is_worth_a_try(connection) {
             return None;
         }
-        let list = self.answer::<(), R>(&self.shared, rpc.unary, (), deadline, Encoding::Gzip);
+        let list = self.page::<(), R>(&self.shared, rpc.unary, ((), Encoding::Gzip), deadline);
         let list = list.await;
         let mut way = self.compressed.of(rpc.list);
         let error = match list {
@@ -188,37 +188,20 @@ impl RuntimeConnection {
         None
     }
 
-    /// Reads one answer; its rows share equal values with all that `shared` knows.
+    /// Reads one answer to a message, encoded in this way; its rows share equal values with all that `shared` knows.
     pub(super) async fn page<Q, R>(
         &self,
         shared: &Arc<Mutex<Interner>>,
         rpc: Rpc,
-        message: Q,
+        question: (Q, Encoding),
         deadline: Duration,
-    ) -> Result<ListChunk<R::Model>, Error>
-    where
-        Q: Message + 'static,
-        R: WireRow,
-    {
-        self.answer::<Q, R>(shared, rpc, message, deadline, Encoding::Plain)
-            .await
-    }
-
-    async fn answer<Q, R>(
-        &self,
-        shared: &Arc<Mutex<Interner>>,
-        rpc: Rpc,
-        message: Q,
-        deadline: Duration,
-        encoding: Encoding,
     ) -> Result<ListChunk<R::Model>, Error>
     where
         Q: Message + 'static,
         R: WireRow,
     {
         let answer = async {
-            let whole = self.read::<Q, R>(shared, rpc.0, message, deadline, encoding);
-            let whole = whole.await?;
+            let whole = self.read::<Q, R>(shared, rpc, question, deadline).await?;
             whole.map(Response::new).ok_or_else(|| Defect::Empty.into())
         };
         self.call(rpc.name(), deadline, answer).await
@@ -234,7 +217,12 @@ impl RuntimeConnection {
         if !self.streams.of(rpc.list).is_worth_a_try(connection) {
             return Ok(None);
         }
-        let answer = self.read_stream::<R>(rpc.streaming.0, deadline);
+        let answer = async {
+            let question = ((), Encoding::Plain);
+            let whole = self.read::<(), R>(&self.shared, rpc.streaming, question, deadline);
+            // A stream without messages is an empty list.
+            Ok(Response::new(whole.await?.unwrap_or_default()))
+        };
         match self.call(rpc.streaming.name(), deadline, answer).await {
             Err(error) if error.is_unimplemented() => {
                 // If another connection answered, the next list asks again.
@@ -245,27 +233,14 @@ impl RuntimeConnection {
         }
     }
 
-    /// Reads a stream to its end; a stream without messages is an empty list.
-    async fn read_stream<R: WireRow>(
-        &self,
-        path: &'static str,
-        deadline: Duration,
-    ) -> Result<Response<ListChunk<R::Model>>, Status> {
-        let plain = Encoding::Plain;
-        let whole = self.read::<(), R>(&self.shared, path, (), deadline, plain);
-        let whole = whole.await?;
-        Ok(Response::new(whole.unwrap_or_default()))
-    }
-
     /// Reads an answer to its end; `None` if nothing came. Drops everything before an error: half a list would make the
     /// other half look deleted.
     async fn read<Q, R>(
         &self,
         shared: &Arc<Mutex<Interner>>,
-        path: &'static str,
-        message: Q,
+        rpc: Rpc,
+        (message, encoding): (Q, Encoding),
         deadline: Duration,
-        encoding: Encoding,
     ) -> Result<Option<ListChunk<R::Model>>, Status>
     where
         Q: Message + 'static,
@@ -281,7 +256,7 @@ impl RuntimeConnection {
         grpc.ready()
             .await
             .map_err(|error| Status::from_error(error.into()))?;
-        let path = PathAndQuery::from_static(path);
+        let path = PathAndQuery::from_static(rpc.0);
         let codec = ProstCodec::<Q, ()>::default();
         let answer = grpc.server_streaming(request(message, deadline), path, codec);
         // The body keeps the messages, so this waits for the end and its status.

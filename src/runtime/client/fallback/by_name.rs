@@ -66,7 +66,7 @@ async fn by_ids<K: FallbackList>(
     state.row_cache(client).fill(ids, found);
     let pods = pods_worth_a_list(ids, found);
     let pods = pods.into_iter().map(ListFilter::Pod);
-    let pods = pods.filter(|pod| !state.row_cache(client).is_refused(pod));
+    let pods = pods.filter(|pod| !state.row_cache(client).refused.contains(pod));
     asking.parts(pods.collect(), found).await?;
     asking.one_by_one(missing(ids, found), found).await
 }
@@ -125,14 +125,14 @@ async fn by_names<K: FallbackList>(
     }
     let is_new = |part: &ListFilter| {
         let row_cache = state.row_cache(client);
-        !row_cache.has_read(part) && !row_cache.is_refused(part)
+        !row_cache.read.contains(part) && !row_cache.refused.contains(part)
     };
     let unread: BTreeSet<ListFilter> = &pods - &shown;
     let unread: BTreeSet<ListFilter> = unread.into_iter().filter(is_new).collect();
     if asking.parts(unread.clone(), found).await? {
         let has_read = |uid: PodUid| {
             let pod = ListFilter::Pod(uid);
-            shown.contains(&pod) || state.row_cache(client).has_read(&pod)
+            shown.contains(&pod) || state.row_cache(client).read.contains(&pod)
         };
         let bare = other
             .into_iter()
@@ -145,7 +145,7 @@ async fn by_names<K: FallbackList>(
     }
     if !asking.cut_short() {
         let mut read = pods;
-        read.retain(|pod| !unread.contains(pod) && !state.row_cache(client).is_refused(pod));
+        read.retain(|pod| !unread.contains(pod) && !state.row_cache(client).refused.contains(pod));
         asking.again(filled.clone(), read, found).await?;
     }
     if !asking.answered() {

@@ -35,13 +35,8 @@ pub(super) trait ListedRecord: HasId {
     fn is_over(&self) -> bool;
 }
 
-/// A record read by id.
-#[derive(Debug)]
-pub(super) struct ReadRecord<M> {
-    pub(super) row: M,
-    /// Its mounted images.
-    pub(super) mounted: Vec<String>,
-}
+/// A record read by id, and its mounted images.
+pub(super) type ReadRecord<M> = (M, Vec<String>);
 
 /// A list that the fallbacks can read.
 pub(super) trait FallbackList: WireRow<Model: ListedRecord + Clone> {
@@ -153,11 +148,10 @@ impl FallbackList for cri::ContainerRow {
         id: &str,
         sandbox: Option<PodSandboxId>,
     ) -> Result<Option<ReadRecord<Container>>, Error> {
-        let Some(id) = ContainerId::new(id) else {
-            return Ok(None);
-        };
-        let record = client.container_record(&id, sandbox).await?;
-        Ok(record.map(|(row, mounted)| ReadRecord { row, mounted }))
+        match ContainerId::new(id) {
+            Some(id) => client.container_record(&id, sandbox).await,
+            None => Ok(None),
+        }
     }
 }
 
@@ -198,7 +192,6 @@ impl FallbackList for cri::PodSandboxRow {
             return Ok(None);
         };
         let row = client.sandbox_record(&id).await?;
-        let mounted = Vec::new();
-        Ok(row.map(|row| ReadRecord { row, mounted }))
+        Ok(row.map(|row| (row, Vec::new())))
     }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::MutexGuard;
 
-use super::fallback_list::{ListFilter, ListedRecord, ReadRecord};
+use super::fallback_list::{ListFilter, ListedRecord};
 use super::found::{FoundRow, FoundRows};
-use super::row_cache::{ReadRound, RowCache};
+use super::row_cache::{ResumePoint, RowCache, in_turn};
 use super::{Client, Clock, Error, FallbackList, ask};
 use crate::runtime::codec::ListChunk;
 
@@ -34,6 +34,15 @@ pub(super) struct IdsResult {
     pub(super) any: bool,
     /// The first id for which time ran out.
     next: Option<Box<str>>,
+}
+
+/// What a look asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadRound {
+    /// Objects that no look has read.
+    First,
+    /// Objects that an earlier look has read.
+    Again,
 }
 
 /// The calls about one list.
@@ -106,6 +115,15 @@ impl<'a, K: FallbackList> Questions<'a, K> {
         K::list_state(&self.client.shared.list_states).row_cache(self.client)
     }
 
+    /// Changes where the next look goes on.
+    fn resume<T>(&self, change: impl FnOnce(&mut ResumePoint) -> T) -> T {
+        let mut row_cache = self.row_cache();
+        change(match self.asks {
+            ReadRound::First => &mut row_cache.reading,
+            ReadRound::Again => &mut row_cache.again,
+        })
+    }
+
     /// Asks for parts of the list, starting where the last look ran out of time. Says whether all were asked
     /// for.
     pub(super) async fn parts(
@@ -114,7 +132,8 @@ impl<'a, K: FallbackList> Questions<'a, K> {
         found: &mut FoundRows<K::Model>,
     ) -> Result<bool, Error> {
         let (client, clock) = (self.client, self.clock);
-        let mut queue = self.row_cache().parts_in_turn(self.asks, parts).into_iter();
+        let parts = self.resume(|from| in_turn(parts, from.part.as_ref()));
+        let mut queue = parts.into_iter();
         let mut calls = FuturesUnordered::new();
         loop {
             while self.has_filters() && !self.is_over() && calls.len() < LISTS_IN_FLIGHT {
@@ -130,13 +149,12 @@ impl<'a, K: FallbackList> Questions<'a, K> {
             self.take(part, answer, found)?;
         }
         if self.keeps && !self.has_filters() {
-            let mut row_cache = self.row_cache();
-            queue.by_ref().for_each(|part| row_cache.refuse(part));
+            self.row_cache().refused.extend(queue.by_ref());
         }
         let next = queue.next();
         let got_to_each = next.is_none();
         self.cut_short |= !got_to_each && self.has_filters();
-        self.row_cache().go_on_at_part(self.asks, next);
+        self.resume(|from| from.part = next);
         Ok(got_to_each)
     }
 
@@ -158,7 +176,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
                         found.remove(id);
                     }
                     row_cache.keep_page(&page);
-                    row_cache.note_read(part);
+                    row_cache.read.insert(part);
                 }
                 found.add(page);
             }
@@ -166,7 +184,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
             Err(Error::TooLarge { .. }) => {
                 self.over_limit += 1;
                 if self.keeps {
-                    self.row_cache().refuse(part);
+                    self.row_cache().refused.insert(part);
                 }
             }
             Err(error) => {
@@ -183,9 +201,9 @@ impl<'a, K: FallbackList> Questions<'a, K> {
         ids: BTreeSet<Box<str>>,
         found: &mut FoundRows<K::Model>,
     ) -> Result<bool, Error> {
-        let ids = self.row_cache().ids_in_turn(self.asks, ids);
+        let ids = self.resume(|from| in_turn(ids, from.id.as_ref()));
         let ended = self.ids(ids, found).await?;
-        self.row_cache().go_on_at_id(self.asks, ended.next);
+        self.resume(|from| from.id = ended.next);
         Ok(ended.all)
     }
 
@@ -235,9 +253,13 @@ impl<'a, K: FallbackList> Questions<'a, K> {
             };
             self.answered |= matches!(record, Ok(Ok(_)));
             match record {
-                Ok(Ok(Some(record))) => {
+                Ok(Ok(Some((row, mounted)))) => {
                     any = true;
-                    self.add(&id, record, found);
+                    let entry = FoundRow::asked(row, mounted);
+                    if self.keeps {
+                        self.row_cache().keep(&id, entry.clone());
+                    }
+                    found.add_entry(id, entry);
                 }
                 Ok(Ok(None)) => {
                     self.row_cache().note_gone(&id);
@@ -268,13 +290,5 @@ impl<'a, K: FallbackList> Questions<'a, K> {
             self.timeouts += 1;
             self.cut_short |= self.clock.is_up();
         }
-    }
-
-    fn add(&self, id: &str, record: ReadRecord<K::Model>, found: &mut FoundRows<K::Model>) {
-        let entry = FoundRow::asked(record.row, record.mounted);
-        if self.keeps {
-            self.row_cache().keep(id, entry.clone());
-        }
-        found.add_entry(id.into(), entry);
     }
 }

@@ -20,31 +20,22 @@ pub(super) struct RowCache<M> {
     connection: u64,
     rows: BTreeMap<Box<str>, FoundRow<M>>,
     /// Parts of the list that are over the limit by themselves.
-    refused: BTreeSet<ListFilter>,
+    pub(super) refused: BTreeSet<ListFilter>,
     /// Parts of the list that were read.
-    read: BTreeSet<ListFilter>,
+    pub(super) read: BTreeSet<ListFilter>,
     /// Ids from file names that have no record any more.
     gone: BTreeSet<Box<str>>,
     /// Where a look ran out of time.
-    reading: ResumePoint,
+    pub(super) reading: ResumePoint,
     /// The same for asking again.
-    again: ResumePoint,
+    pub(super) again: ResumePoint,
 }
 
 /// Where the next look goes on.
 #[derive(Debug, Default)]
 pub(super) struct ResumePoint {
-    part: Option<ListFilter>,
-    id: Option<Box<str>>,
-}
-
-/// What a look asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReadRound {
-    /// Objects that no look has read.
-    First,
-    /// Objects that an earlier look has read.
-    Again,
+    pub(super) part: Option<ListFilter>,
+    pub(super) id: Option<Box<str>>,
 }
 
 impl<M> Default for RowCache<M> {
@@ -150,61 +141,10 @@ impl<M: ListedRecord + Clone> RowCache<M> {
             self.keep(row.id(), FoundRow::listed(row.clone(), *weight));
         }
     }
-
-    pub(super) fn refuse(&mut self, part: ListFilter) {
-        self.refused.insert(part);
-    }
-
-    pub(super) fn has_read(&self, part: &ListFilter) -> bool {
-        self.read.contains(part)
-    }
-
-    pub(super) fn note_read(&mut self, part: ListFilter) {
-        self.read.insert(part);
-    }
-
-    pub(super) fn is_refused(&self, part: &ListFilter) -> bool {
-        self.refused.contains(part)
-    }
-
-    /// Orders the parts so that those come first that the last look did not reach.
-    pub(super) fn parts_in_turn(
-        &self,
-        asks: ReadRound,
-        parts: BTreeSet<ListFilter>,
-    ) -> Vec<ListFilter> {
-        in_turn(parts, self.turn(asks).part.as_ref())
-    }
-
-    /// The same for ids.
-    pub(super) fn ids_in_turn(&self, asks: ReadRound, ids: BTreeSet<Box<str>>) -> Vec<Box<str>> {
-        in_turn(ids, self.turn(asks).id.as_ref())
-    }
-
-    pub(super) fn go_on_at_part(&mut self, asks: ReadRound, part: Option<ListFilter>) {
-        self.turn_mut(asks).part = part;
-    }
-
-    pub(super) fn go_on_at_id(&mut self, asks: ReadRound, id: Option<Box<str>>) {
-        self.turn_mut(asks).id = id;
-    }
-
-    fn turn(&self, asks: ReadRound) -> &ResumePoint {
-        match asks {
-            ReadRound::First => &self.reading,
-            ReadRound::Again => &self.again,
-        }
-    }
-
-    fn turn_mut(&mut self, asks: ReadRound) -> &mut ResumePoint {
-        match asks {
-            ReadRound::First => &mut self.reading,
-            ReadRound::Again => &mut self.again,
-        }
-    }
 }
 
-fn in_turn<T: Ord>(mut all: BTreeSet<T>, first: Option<&T>) -> Vec<T> {
+/// Orders parts or ids so that those come first that the last look did not reach.
+pub(super) fn in_turn<T: Ord>(mut all: BTreeSet<T>, first: Option<&T>) -> Vec<T> {
     let Some(first) = first else {
         return all.into_iter().collect();
     };
