@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::while_set::while_set;
 use crate::config::Config;
 use crate::http::Service;
-use crate::trigger::poll::{self, Poll, PollContext, PolledAlerts};
+use crate::trigger::poll::{self, PolledAlerts};
 use crate::trigger::thresholds::ThresholdWatcher;
 
 /// Runs both, if configured, until the service shuts down.
@@ -35,7 +35,6 @@ async fn thresholds(
     let watching = |thresholds, stop| {
         let watch = ThresholdWatcher {
             thresholds,
-            observer: service.observer.clone(),
             worker: service.worker.clone(),
             checked: Arc::clone(&checked),
         };
@@ -50,19 +49,9 @@ async fn polls(
     shutdown: CancellationToken,
 ) {
     let polled = PolledAlerts::default();
-    let of = |config: &Arc<Config>| {
-        let poll = Poll {
-            alertmanager: config.alertmanager.clone(),
-            node: config.node.name.clone(),
-        };
-        Some(poll).filter(|it| !it.alertmanager.poll.is_empty())
-    };
-    let polling = |poll, stop| {
-        let context = PollContext {
-            worker: service.worker.clone(),
-            metrics: service.metrics.clone(),
-        };
-        poll::run(poll, context, polled.clone(), stop)
-    };
+    let of =
+        |config: &Arc<Config>| Some(config.alertmanager.clone()).filter(|it| !it.poll.is_empty());
+    let polling =
+        |alertmanager, stop| poll::run(alertmanager, service.worker.clone(), polled.clone(), stop);
     while_set(settings, shutdown, of, polling).await;
 }

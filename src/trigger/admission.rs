@@ -95,7 +95,7 @@ impl Admission {
 }
 
 /// A waiting or running pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueuedPass {
     /// The pass's id.
     pub id: String,
@@ -124,7 +124,7 @@ pub struct QueuedPass {
 }
 
 /// The state machine: the waiting passes, the running pass, and the memory of past passes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Admissions {
     brakes: Brakes,
     /// What the brakes of the fleet ask for.
@@ -154,13 +154,7 @@ impl Admissions {
     pub fn new(brakes: Brakes) -> Self {
         Self {
             brakes,
-            fleet: Standing::default(),
-            draw: 0,
-            queue: VecDeque::new(),
-            running: None,
-            tried: BTreeMap::new(),
-            finished: BTreeMap::new(),
-            seen: SeenAlerts::default(),
+            ..Self::default()
         }
     }
 
@@ -376,29 +370,14 @@ impl Admissions {
 }
 
 impl QueuedPass {
-    fn empty(id: &str, options: PassOptions) -> Self {
-        Self {
-            id: id.to_owned(),
-            targets: BTreeSet::new(),
-            options,
-            by_hand: false,
-            by: None,
-            automatic: None,
-            not_before: BTreeMap::new(),
-            asked: None,
-            budgeted: BTreeSet::new(),
-            is_follow_up: false,
-            alerts: BTreeMap::new(),
-            permanent: BTreeSet::new(),
-        }
-    }
-
     /// Returns an empty pass for the first trigger that asks for it.
     fn of(id: &str, trigger: &Trigger) -> Self {
         Self {
+            id: id.to_owned(),
+            options: trigger.options.clone(),
             by_hand: !trigger.cause.is_automatic(),
             by: trigger.by.clone(),
-            ..Self::empty(id, trigger.options.clone())
+            ..Self::default()
         }
     }
 

@@ -18,7 +18,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Alertmanager;
-use crate::metrics::Metrics;
 use crate::model::{AlertInfo, AlertResult, Cause, PollResult};
 use crate::outgoing::{self, HttpClient};
 use crate::system::blocking::BlockingPool;
@@ -43,15 +42,6 @@ const HOLD_EVERY: u64 = 4;
 const HOLD_GONE_AFTER: u32 = 4;
 /// After this many answers the poller also asks for this node's name with or without a domain.
 const SIMILAR_EVERY: u64 = 100;
-
-/// Which Alertmanagers to ask, and for which node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Poll {
-    /// The Alertmanagers, and how often to ask them.
-    pub alertmanager: Alertmanager,
-    /// This node's name: the alerts' label `node`.
-    pub node: String,
-}
 
 /// Why polling an Alertmanager failed.
 #[derive(Debug, thiserror::Error)]
@@ -118,63 +108,34 @@ struct AlertSource {
 #[derive(Clone, Debug, Default)]
 pub struct PolledAlerts(Arc<Mutex<Vec<AlertSource>>>);
 
-/// What handling an answer needs.
-#[derive(Clone, Debug)]
-pub struct PollContext {
-    /// Admits passes.
-    pub worker: Worker,
-    /// Own counters.
-    pub metrics: Metrics,
-}
-
 /// Polls each Alertmanager every `interval` until the service shuts down. One that hangs holds up no other.
 pub async fn run(
-    poll: Poll,
-    context: PollContext,
+    alertmanager: Alertmanager,
+    worker: Worker,
     polled: PolledAlerts,
     shutdown: CancellationToken,
 ) {
-    polled.follow(&poll.alertmanager.poll);
+    polled.follow(&alertmanager.poll);
     let disk = BlockingPool::new(1);
     let turns = Semaphore::new(ASKED_AT_ONCE_MAX);
-    let asking = poll
-        .alertmanager
-        .poll
-        .iter()
-        .enumerate()
-        .map(|(index, url)| {
-            let client = poll.alertmanager.http_client_config.clone();
-            let client = HttpClient::new(url.clone(), client, ANSWER_MAX_BYTES, disk.clone());
-            ask_again_and_again(index, client, &poll, (&polled, &context), &turns)
-        });
-    shutdown.run_until_cancelled(join_all(asking)).await;
-}
-
-async fn ask_again_and_again(
-    index: usize,
-    client: HttpClient,
-    poll: &Poll,
-    (polled, context): (&PolledAlerts, &PollContext),
-    turns: &Semaphore,
-) {
-    let filter = format!("node=\"{}\"", poll.node);
-    loop {
-        // Random delay: a thousand nodes that start together must not poll together.
-        let part = 0.9 + 0.2 * fastrand::f64();
-        let pause = poll.alertmanager.interval.mul_f64(part);
-        tokio::time::sleep(pause.saturating_sub(polled.asked(index).elapsed())).await;
-        // It is never closed.
-        let _turn = turns.acquire().await;
-        let (asks_for_hold, asks_for_similar) = polled.asks_for_more(index);
-        let answer = ask_both(&client, &filter, asks_for_hold).await;
-        if answer.is_ok() && asks_for_similar {
-            let similar = ask_similar(&client, &poll.node).await;
-            for alert in &similar {
-                note_similar(&context.metrics, &poll.node, alert);
+    let (polled, worker, turns) = (&polled, &worker, &turns);
+    let urls = alertmanager.poll.iter().enumerate();
+    let asking = urls.map(|(index, url)| {
+        let (config, interval) = (&alertmanager.http_client_config, alertmanager.interval);
+        let (config, disk) = (config.clone(), disk.clone());
+        let client = HttpClient::new(url.clone(), config, ANSWER_MAX_BYTES, disk);
+        async move {
+            loop {
+                // Random delay: a thousand nodes that start together must not poll together.
+                let pause = interval.mul_f64(0.9 + 0.2 * fastrand::f64());
+                tokio::time::sleep(pause.saturating_sub(polled.asked(index).elapsed())).await;
+                // It is never closed.
+                let _turn = turns.acquire().await;
+                polled.ask(index, &client, worker).await;
             }
         }
-        polled.note(index, answer, &poll.node, context);
-    }
+    });
+    shutdown.run_until_cancelled(join_all(asking)).await;
 }
 
 impl PolledAlerts {
@@ -202,6 +163,20 @@ impl PolledAlerts {
         }
     }
 
+    /// Asks an Alertmanager, and handles its answer.
+    async fn ask(&self, index: usize, client: &HttpClient, worker: &Worker) {
+        let node = &worker.config().node.name;
+        let (asks_for_hold, asks_for_similar) = self.asks_for_more(index);
+        let filter = format!("node=\"{node}\"");
+        let answer = ask_both(client, &filter, asks_for_hold).await;
+        if answer.is_ok() && asks_for_similar {
+            for alert in &ask_similar(client, node).await {
+                note_similar(&worker.runner().metrics, node, alert);
+            }
+        }
+        self.note(index, answer, node, worker);
+    }
+
     /// Returns when the last question to an Alertmanager ended.
     fn asked(&self, index: usize) -> Instant {
         let sources = self.0.lock();
@@ -221,29 +196,23 @@ impl PolledAlerts {
     }
 
     /// Handles an answer: submits the alerts that ask for a pass, and ends those that no Alertmanager reports any more.
-    fn note(
-        &self,
-        index: usize,
-        answer: Result<Vec<Alert>, Error>,
-        node: &str,
-        context: &PollContext,
-    ) {
+    fn note(&self, index: usize, answer: Result<Vec<Alert>, Error>, node: &str, worker: &Worker) {
         let mut sources = self.0.lock();
         let Some(source) = sources.get_mut(index) else {
             return;
         };
         source.asked = Some(Instant::now());
-        let mut gone = source.note(answer, node, context);
+        let mut gone = source.note(answer, node, worker);
         // The other half of an HA pair may still report it.
         gone.retain(|key, _| !sources.iter().any(|it| it.asking.contains_key(key)));
         // Before any hold ends, which lets the others begin.
         for alert in gone.values() {
-            context.worker.withdraw(&alert.info);
+            worker.withdraw(&alert.info);
         }
         // One that fires again, since another time, goes on holding.
         gone.retain(|_, alert| !sources.iter().any(|it| it.has(&alert.info)));
         for alert in gone.values() {
-            context.worker.alert_ended(&alert.info, None);
+            worker.alert_ended(&alert.info, None);
         }
     }
 }
@@ -332,13 +301,14 @@ impl AlertSource {
         &mut self,
         answer: Result<Vec<Alert>, Error>,
         node: &str,
-        context: &PollContext,
+        worker: &Worker,
     ) -> AskingAlerts {
+        let metrics = &worker.runner().metrics;
         let alerts = match answer {
             Ok(alerts) => alerts,
             Err(error) => {
                 let result = error.result();
-                context.metrics.polled(result);
+                metrics.polled(result);
                 if self.failing.replace(result) != Some(result) {
                     tracing::warn!(alertmanager = self.name, %error, "the Alertmanager cannot be polled");
                 }
@@ -346,12 +316,12 @@ impl AlertSource {
                 return AskingAlerts::new();
             }
         };
-        context.metrics.polled(PollResult::Ok);
+        metrics.polled(PollResult::Ok);
         self.answers += 1;
         if self.failing.take().is_some() {
             tracing::info!(alertmanager = self.name, "it answers again");
         }
-        let asking = submit(&alerts, node, context);
+        let asking = submit(&alerts, node, worker);
         let mut before = std::mem::replace(&mut self.asking, asking);
         before.retain(|key, _| !self.asking.contains_key(key));
         for alert in before.values_mut() {
@@ -376,8 +346,8 @@ fn shown(url: &str) -> String {
 }
 
 /// Asks for a pass for every alert that wants one; returns those alerts.
-fn submit(alerts: &[Alert], node: &str, context: &PollContext) -> AskingAlerts {
-    let config = context.worker.config();
+fn submit(alerts: &[Alert], node: &str, worker: &Worker) -> AskingAlerts {
+    let (config, metrics) = (worker.config(), &worker.runner().metrics);
     let (mut asking, mut triggers) = (AskingAlerts::new(), Vec::new());
     for alert in alerts {
         // An Alertmanager may ignore the filter: an alert without the label is not about this node.
@@ -392,17 +362,17 @@ fn submit(alerts: &[Alert], node: &str, context: &PollContext) -> AskingAlerts {
             Ok(_) => AlertResult::OtherNode,
             Err(it) if it.result == AlertResult::Holds && !alert.is_too_long() => {
                 let info = alert.info();
-                let result = context.worker.alert_holds(&info).result;
+                let result = worker.alert_holds(&info).result;
                 insert(&mut asking, info, true);
                 result
             }
             Err(admission) => admission.result,
         };
-        note_similar(&context.metrics, node, alert);
-        context.metrics.alert(result);
+        note_similar(metrics, node, alert);
+        metrics.alert(result);
     }
-    for admission in context.worker.submit(triggers) {
-        context.metrics.alert(admission.result);
+    for admission in worker.submit(triggers) {
+        metrics.alert(admission.result);
     }
     asking
 }

@@ -12,7 +12,7 @@ use crate::config::{Mode, Thresholds};
 use crate::gc::knowledge::Knowledge;
 use crate::gc::{self, PassOptions};
 use crate::model::{AlertResult, Cause, Target};
-use crate::snapshot::{Look, Observer, Threshold};
+use crate::snapshot::{Look, Threshold};
 use crate::trigger::{Trigger, Worker};
 
 /// The threshold watcher.
@@ -20,8 +20,6 @@ use crate::trigger::{Trigger, Worker};
 pub struct ThresholdWatcher {
     /// The thresholds, and how often to check them.
     pub thresholds: Thresholds,
-    /// Looks at the node.
-    pub observer: Observer,
     /// Admits passes.
     pub worker: Worker,
     /// When they were last checked: reloads do not put the next time off.
@@ -39,7 +37,7 @@ impl ThresholdWatcher {
                 () = shutdown.cancelled() => return,
             }
             let look = tokio::select! {
-                look = self.observer.shared(self.thresholds.interval) => look,
+                look = self.worker.runner().observer.shared(self.thresholds.interval) => look,
                 () = shutdown.cancelled() => return,
             };
             match look {

@@ -83,8 +83,12 @@ impl Admissions {
         if full {
             return None;
         }
-        let mut queued = QueuedPass::empty(&free_id(), options);
-        queued.is_follow_up = true;
+        let mut queued = QueuedPass {
+            id: free_id(),
+            options,
+            is_follow_up: true,
+            ..QueuedPass::default()
+        };
         let moved = queued.follow(before, &retry_after, asked);
         self.seen.moved(&moved, &queued.id);
         self.queue.push_back(queued.clone());

@@ -294,6 +294,10 @@ fn recognises_duplicates_until_their_window_ends() {
         admissions.admit(alert(1, BOTH), "b", at(309)),
         Admission::with_pass(AlertResult::Duplicate, "a")
     );
+    let mut began_anew = alert(1, BOTH);
+    began_anew.alert.as_mut().unwrap().starts_at = "2026-02-01T00:00:00Z".to_owned();
+    assert_eq!(admissions.admit(began_anew, "c", at(309)), queued("c"));
+    admissions.cancel("c").unwrap();
     assert_eq!(admissions.admit(alert(1, BOTH), "b", at(310)), queued("b"));
 }
 
