@@ -32,7 +32,7 @@ pub enum Error {
 /// The web configuration file at work.
 #[derive(Debug)]
 pub(super) struct Web {
-    watch: WebConfigWatch,
+    watch: Arc<WebConfigWatch>,
     bucket: Mutex<TokenBucket>,
     began: Instant,
     /// Ends with this value.
@@ -48,7 +48,7 @@ impl Web {
         let open = move || WebConfigWatch::open(&path);
         let watch = disk.run(OPEN_TIMEOUT, open).await??;
         let mut following = JoinSet::new();
-        following.spawn(follow(watch.clone()));
+        following.spawn(follow(Arc::clone(&watch)));
         Ok(Self {
             watch,
             bucket: Mutex::default(),
@@ -83,7 +83,7 @@ pub(super) fn decode(encoded: &str) -> Option<(String, Vec<u8>)> {
     Some((user, password.get(1..)?.to_vec()))
 }
 
-async fn follow(watch: WebConfigWatch) {
+async fn follow(watch: Arc<WebConfigWatch>) {
     loop {
         match watch.changed().await {
             Ok(()) => {

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::watch;
+use parking_lot::{Mutex, RwLock};
 
 use super::tls::Tls;
 use super::web_config::{Error, KeyRefusal, WebConfig};
@@ -66,18 +65,13 @@ impl SeenFile {
     }
 }
 
-/// Watches one web configuration file and the files that it names. Cloning shares.
-#[derive(Clone, Debug)]
-pub struct WebConfigWatch {
-    shared: Arc<WatchInner>,
-    disk: BlockingPool,
-}
-
+/// Watches one web configuration file and the files that it names.
 #[derive(Debug)]
-struct WatchInner {
+pub struct WebConfigWatch {
     path: PathBuf,
-    in_force: watch::Sender<Arc<WebConfigInForce>>,
+    in_force: RwLock<Arc<WebConfigInForce>>,
     looks: Mutex<SeenFiles>,
+    disk: BlockingPool,
     is_hanging: AtomicBool,
 }
 
@@ -93,58 +87,52 @@ impl WebConfigWatch {
     ///
     /// # Errors
     /// If anything cannot be used.
-    pub fn open(path: &Path) -> Result<Self, Error> {
+    pub fn open(path: &Path) -> Result<Arc<Self>, Error> {
         // Each file is looked at before it is read: a later change differs from what was seen.
         let mut seen = vec![SeenFile::look(path)];
         let web = WebConfig::load(path)?;
         seen.extend(web.files().map(SeenFile::look));
         let in_force = WebConfigInForce::load(web).map_err(|refusal| refusal.of(path))?;
-        let shared = Arc::new(WatchInner {
+        Ok(Arc::new(Self {
             path: path.to_owned(),
-            in_force: watch::Sender::new(Arc::new(in_force)),
+            in_force: RwLock::new(Arc::new(in_force)),
             looks: Mutex::new(SeenFiles {
                 seen,
                 is_doubtful: false,
             }),
+            disk: BlockingPool::new(1),
             is_hanging: AtomicBool::new(false),
-        });
-        let disk = BlockingPool::new(1);
-        Ok(Self { shared, disk })
+        }))
     }
 
     /// Returns what is in force now.
     pub fn in_force(&self) -> Arc<WebConfigInForce> {
-        Arc::clone(&self.shared.in_force.borrow())
+        Arc::clone(&self.in_force.read())
     }
 
     /// Waits for a change and puts it in force. To be called in a loop; looks about once a second.
     ///
     /// # Errors
     /// If what changed cannot be used: once for each change. The last good configuration stays in force.
-    pub async fn changed(&self) -> Result<(), Error> {
+    pub async fn changed(self: &Arc<Self>) -> Result<(), Error> {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let shared = Arc::clone(&self.shared);
-            let looked = self.disk.run(LOOK_MAX, move || shared.look()).await;
-            let was_hanging = self
-                .shared
-                .is_hanging
-                .swap(looked.is_err(), Ordering::Relaxed);
+            let watch = Arc::clone(self);
+            let looked = self.disk.run(LOOK_MAX, move || watch.look()).await;
+            let was_hanging = self.is_hanging.swap(looked.is_err(), Ordering::Relaxed);
             match looked {
                 Ok(Ok(true)) => return Ok(()),
                 Ok(Err(error)) => return Err(error),
                 Err(no_answer) if !was_hanging => {
                     let refusal = KeyRefusal::new("", no_answer.to_string());
-                    return Err(refusal.of(&self.shared.path));
+                    return Err(refusal.of(&self.path));
                 }
                 // Nothing changed, or the disk still hangs, which was reported.
                 Ok(Ok(false)) | Err(_) => {}
             }
         }
     }
-}
 
-impl WatchInner {
     /// Reads everything again if a file changed; says whether something new is in force.
     fn look(&self) -> Result<bool, Error> {
         let (has_changed, is_doubtful) = {
@@ -155,7 +143,7 @@ impl WatchInner {
         if !has_changed && !is_doubtful {
             return Ok(false);
         }
-        match self.read() {
+        match self.read_again() {
             Ok(()) => Ok(true),
             // A certificate and its key are two files, and one is replaced before the other.
             Err(_) if has_changed => {
@@ -192,10 +180,10 @@ impl WatchInner {
     }
 
     /// Reads everything. While the web configuration file cannot be used, certificates are still renewed.
-    fn read(&self) -> Result<(), Error> {
+    fn read_again(&self) -> Result<(), Error> {
         let mut seen = vec![SeenFile::look(&self.path)];
         let loaded = WebConfig::load(&self.path);
-        let before = self.in_force.borrow().web.clone();
+        let before = self.in_force().web.clone();
         let (web, read) = match loaded.and_then(|web| self.not_weaker(web, &before)) {
             Ok(web) => (web, Ok(())),
             Err(error) => (before, Err(error)),
@@ -207,7 +195,7 @@ impl WatchInner {
         };
         let in_force = WebConfigInForce::load(web).map_err(|refusal| refusal.of(&self.path));
         // The web configuration file's own error comes first.
-        let loaded = in_force.map(|in_force| self.in_force.send_replace(Arc::new(in_force)));
-        read.and(loaded.map(drop))
+        let loaded = in_force.map(|in_force| *self.in_force.write() = Arc::new(in_force));
+        read.and(loaded)
     }
 }

@@ -8,7 +8,7 @@ use crate::access::test_certificates::{TestDir, connect, dns, serve};
 const TLS: &str = "tls_server_config: {cert_file: server.crt, key_file: server.key}\n";
 const LONG: Duration = Duration::from_secs(30);
 
-fn open(dir: &TestDir) -> WebConfigWatch {
+fn open(dir: &TestDir) -> Arc<WebConfigWatch> {
     WebConfigWatch::open(&dir.web()).unwrap()
 }
 
@@ -32,7 +32,7 @@ async fn a_replaced_certificate_is_shown_to_the_next_client() {
     dir.renew();
     timeout(LONG, watch.changed()).await.unwrap().unwrap();
     assert_ne!(shown(&watch, &dir.ca.cert).await, before);
-    assert!(!watch.shared.look().unwrap(), "nothing changed since");
+    assert!(!watch.look().unwrap(), "nothing changed since");
 }
 
 #[tokio::test]
@@ -42,10 +42,10 @@ async fn a_certificate_without_its_key_changes_nothing_until_the_key_comes() {
     let before = shown(&watch, &dir.ca.cert).await;
     let new = dir.ca.issue("server", &[dns("localhost")]);
     dir.write("server.crt", &new.cert);
-    assert!(!watch.shared.look().unwrap(), "not an error yet");
+    assert!(!watch.look().unwrap(), "not an error yet");
     assert_eq!(shown(&watch, &dir.ca.cert).await, before);
     dir.write("server.key", &new.key);
-    assert!(watch.shared.look().unwrap());
+    assert!(watch.look().unwrap());
     assert_ne!(shown(&watch, &dir.ca.cert).await, before);
 }
 
@@ -63,16 +63,16 @@ async fn an_unusable_file_is_reported_once_for_each_change() {
             "{error}"
         );
         for _ in 0..3 {
-            assert!(!watch.shared.look().unwrap());
+            assert!(!watch.look().unwrap());
         }
         assert_eq!(shown(&watch, &dir.ca.cert).await, before);
     }
     std::fs::remove_file(dir.path("server.key")).unwrap();
-    assert!(!watch.shared.look().unwrap());
-    assert!(watch.shared.look().is_err());
-    assert!(!watch.shared.look().unwrap());
+    assert!(!watch.look().unwrap());
+    assert!(watch.look().is_err());
+    assert!(!watch.look().unwrap());
     dir.write("server.key", &key);
-    assert!(watch.shared.look().unwrap());
+    assert!(watch.look().unwrap());
 }
 
 #[tokio::test]
@@ -86,18 +86,18 @@ async fn users_headers_and_limits_change_too() {
         "web.yml",
         &format!("{TLS}basic_auth_users: {{alice: {hash}}}\n{more}"),
     );
-    assert!(watch.shared.look().unwrap());
+    assert!(watch.look().unwrap());
     let now = watch.in_force();
     assert_eq!((now.web.users.len(), now.web.headers.len()), (1, 1));
     assert!(now.web.rate_limit.is_some() && now.tls.is_some());
     // A broken file does not open the door: users and TLS stay.
     dir.write("web.yml", "basic_auth_users: {");
-    assert!(!watch.shared.look().unwrap());
-    assert!(watch.shared.look().is_err());
+    assert!(!watch.look().unwrap());
+    assert!(watch.look().is_err());
     assert_eq!(watch.in_force().web.users.len(), 1);
     std::fs::remove_file(dir.web()).unwrap();
-    assert!(!watch.shared.look().unwrap());
-    assert!(watch.shared.look().is_err());
+    assert!(!watch.look().unwrap());
+    assert!(watch.look().is_err());
     let now = watch.in_force();
     assert!(now.web.users.len() == 1 && now.tls.is_some());
 }
@@ -108,10 +108,10 @@ async fn certificates_are_renewed_while_the_web_configuration_file_is_broken() {
     let watch = open(&dir);
     let before = shown(&watch, &dir.ca.cert).await;
     dir.write("web.yml", "oops");
-    assert!(!watch.shared.look().unwrap());
-    assert!(watch.shared.look().is_err());
+    assert!(!watch.look().unwrap());
+    assert!(watch.look().is_err());
     dir.renew();
-    assert!(!watch.shared.look().unwrap());
+    assert!(!watch.look().unwrap());
     assert_ne!(shown(&watch, &dir.ca.cert).await, before);
 }
 
@@ -126,7 +126,7 @@ async fn a_file_that_is_cut_off_anywhere_opens_nothing() {
         let watch = open(&dir);
         for end in 0..whole.len() {
             dir.write("web.yml", &whole[..end]);
-            let _refused = watch.shared.look();
+            let _refused = watch.look();
             let web = watch.in_force().web.clone();
             assert!(!web.users.is_empty(), "{}", &whole[..end]);
             let trusted = web.tls.as_ref().and_then(|tls| tls.client_auth.trusted());
@@ -151,7 +151,7 @@ async fn a_secret_volumes_swapped_link_is_a_change() {
     let watch = open(&dir);
     let before = shown(&watch, &dir.ca.cert).await;
     publish("..v2");
-    assert!(watch.shared.look().unwrap());
+    assert!(watch.look().unwrap());
     assert_ne!(shown(&watch, &dir.ca.cert).await, before);
 }
 
@@ -159,12 +159,12 @@ async fn a_secret_volumes_swapped_link_is_a_change() {
 async fn what_is_read_again_is_in_force_or_says_what_is_wrong() {
     let dir = TestDir::new(TLS);
     let watch = open(&dir);
-    watch.shared.read().unwrap();
+    watch.read_again().unwrap();
     dir.write("server.crt", "");
-    let error = watch.shared.read().unwrap_err().to_string();
+    let error = watch.read_again().unwrap_err().to_string();
     assert!(error.contains("server.crt holds no certificate"), "{error}");
     assert!(watch.in_force().tls.is_some());
-    assert!(!watch.shared.look().unwrap(), "the change was reported");
+    assert!(!watch.look().unwrap(), "the change was reported");
     assert!(WebConfigWatch::open(&dir.web()).is_err());
 }
 
@@ -189,14 +189,14 @@ async fn no_handshake_fails_while_files_are_replaced() {
             let new = dir.ca.issue("server", &[dns("localhost")]);
             let (begin, end) = new.cert.split_at(new.cert.len() / 2);
             std::fs::write(dir.path("server.crt"), begin).unwrap();
-            drop(watch.shared.look());
+            drop(watch.look());
             std::fs::write(dir.path("server.crt"), format!("{begin}{end}")).unwrap();
-            drop(watch.shared.look());
+            drop(watch.look());
             dir.write("server.key", &new.key);
         } else {
             dir.renew();
         }
-        if watch.shared.look().is_ok_and(|is_new| is_new) {
+        if watch.look().is_ok_and(|is_new| is_new) {
             changes += 1;
         }
         assert!(!clients.is_finished(), "a handshake failed");
