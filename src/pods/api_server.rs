@@ -4,7 +4,7 @@
 
 use reqwest::StatusCode;
 
-use super::http::get;
+use super::http::pods;
 use super::last_answer::LastAnswer;
 use super::parse::Author;
 use super::{Error, Freshness};
@@ -18,8 +18,8 @@ pub(super) async fn list(
     freshness: Freshness,
     last_answer: &mut LastAnswer,
 ) -> Result<PodList, Error> {
-    let body = get(client, &path(node, freshness), advice).await?;
-    let list = body.pods(Author::ApiServer, node, last_answer)?;
+    let (path, of) = (path(node, freshness), (Author::ApiServer, node));
+    let list = pods(client, &path, advice, of, last_answer).await?;
     let read_from = match freshness {
         Freshness::Cached => ReadFrom::Cache,
         Freshness::Quorum { .. } => ReadFrom::Origin,

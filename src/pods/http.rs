@@ -8,19 +8,15 @@ use super::parse::{Author, parse_answer};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::PodList;
 
-/// An answer with status 200.
-pub(super) struct Body {
-    pub(super) bytes: Vec<u8>,
-    /// The request, and the answer's content type.
-    what: String,
-}
+/// Says what to do about a status other than 200.
+type Advice = fn(&ApiServer, StatusCode) -> String;
 
-/// Gets `path`; `advice` says what to do about a status other than 200.
+/// Gets `path`; returns the answer's bytes, and a name for it: the request, and the answer's content type.
 pub(super) async fn get(
     client: &ApiClient,
     path: &str,
-    advice: fn(&ApiServer, StatusCode) -> String,
-) -> Result<Body, Error> {
+    advice: Advice,
+) -> Result<(Vec<u8>, String), Error> {
     let what = client.server().line("GET", path);
     let answer = client.get(path).await;
     let answer = answer.map_err(|source| Error::Request {
@@ -35,24 +31,19 @@ pub(super) async fn get(
         });
     }
     let content_type = answer.content_type.as_deref();
-    Ok(Body {
-        what: format!("{what} ({})", content_type.unwrap_or("no content type")),
-        bytes: answer.bytes,
-    })
+    let what = format!("{what} ({})", content_type.unwrap_or("no content type"));
+    Ok((answer.bytes, what))
 }
 
-impl Body {
-    /// Reads the pods of a node.
-    pub(super) fn pods(
-        self,
-        author: Author,
-        node: &str,
-        last_answer: &mut LastAnswer,
-    ) -> Result<PodList, Error> {
-        let list = last_answer.parse(&self.bytes, |text| parse_answer(text, author, node));
-        list.map_err(|source| Error::NotPods {
-            what: self.what,
-            source,
-        })
-    }
+/// Gets `path`, and reads the pods of a node from the answer.
+pub(super) async fn pods(
+    client: &ApiClient,
+    path: &str,
+    advice: Advice,
+    (author, node): (Author, &str),
+    last_answer: &mut LastAnswer,
+) -> Result<PodList, Error> {
+    let (bytes, what) = get(client, path, advice).await?;
+    let list = last_answer.parse(&bytes, |text| parse_answer(text, author, node));
+    list.map_err(|source| Error::NotPods { what, source })
 }

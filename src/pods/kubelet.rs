@@ -3,7 +3,7 @@
 use reqwest::StatusCode;
 
 use super::Error;
-use super::http::get;
+use super::http::{get, pods};
 use super::last_answer::LastAnswer;
 use super::parse::Author;
 use crate::kubernetes::{ApiClient, ApiServer};
@@ -15,13 +15,19 @@ pub(super) async fn list(
     node: &str,
     last_answer: &mut LastAnswer,
 ) -> Result<PodList, Error> {
-    let body = get(client, "/pods", advice).await?;
-    body.pods(Author::Kubelet, node, last_answer)
+    pods(
+        client,
+        "/pods",
+        advice,
+        (Author::Kubelet, node),
+        last_answer,
+    )
+    .await
 }
 
 /// Reads the kubelet's `/configz`. Asked for people alone, never for pods.
 pub(super) async fn configz(client: &ApiClient) -> Result<Vec<u8>, Error> {
-    Ok(get(client, "/configz", configz_advice).await?.bytes)
+    Ok(get(client, "/configz", configz_advice).await?.0)
 }
 
 fn configz_advice(server: &ApiServer, status: StatusCode) -> String {
