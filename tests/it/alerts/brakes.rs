@@ -120,31 +120,6 @@ async fn targets_outside_the_cool_down_do_not_wait() {
 }
 
 #[tokio::test]
-async fn an_alert_that_resolves_in_the_cool_down_takes_its_pass_back() {
-    let rig = cooling().await;
-    let alert = || anew(asks("containers"), 1);
-    let body = sent(&rig, alert(), 202, "accepted").await;
-    sent(&rig, resolved(alert()), 200, "withdrawn").await;
-    let pass = rig.pass(&pass_of(&body)).await;
-    assert_eq!(
-        (&pass["state"], &pass["outcome"]),
-        (&json!("done"), &json!("aborted"))
-    );
-}
-
-#[tokio::test]
-async fn a_person_passes_the_cool_down_in_a_pass_of_their_own() {
-    let rig = cooling().await;
-    let body = sent(&rig, anew(asks("containers"), 1), 202, "accepted").await;
-    let person = rig.gc("target=containers&target=images").await;
-    assert_ne!(person["id"], json!(pass_of(&body)));
-    assert_eq!(person["trigger"]["cause"], "manual", "{person:#}");
-    let alerts = rig.pass(&pass_of(&body)).await;
-    assert_eq!(alerts["state"], "queued");
-    assert_eq!(targets(&alerts), ["containers"]);
-}
-
-#[tokio::test]
 async fn passes_per_hour_are_bounded_for_each_target() {
     let changes = json!({ "brakes": { "max_passes_per_hour": 1 } });
     let rig = Rig::start(nodes::litter(1), changes).await;

@@ -22,51 +22,12 @@ async fn the_halves_of_an_ha_pair_lead_to_one_pass() {
     assert_eq!(rig.passes().await.len(), 1);
 }
 
-#[tokio::test]
-async fn an_alert_that_began_anew_is_no_duplicate() {
-    let rig = Rig::start(nodes::litter(3), json!({})).await;
-    let body = sent(&rig, asks("all"), 202, "accepted").await;
-    rig.finished(&pass_of(&body)).await;
-    let mut again = asks("all");
-    again["startsAt"] = json!("2026-02-02T03:04:05Z");
-    let body = sent(&rig, again, 202, "accepted").await;
-    assert_eq!(
-        rig.finished(&pass_of(&body)).await["outcome"],
-        "nothing-to-do"
-    );
-}
-
-#[tokio::test]
-async fn an_alert_whose_pass_did_not_finish_the_job_may_ask_again() {
-    let changes = json!({ "gc": { "max_removals": 2 } });
-    let rig = Rig::start(nodes::litter(3), changes).await;
-    for _ in 0..2 {
-        let body = sent(&rig, asks("containers"), 202, "accepted").await;
-        rig.finished(&pass_of(&body)).await;
-    }
-    assert_eq!(rig.exited_containers(), 0);
-}
-
 /// Starts a pass over containers that hangs in its first removals.
 async fn busy(rig: &Rig) -> String {
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
     let id = rig.begin_gc("target=containers").await;
     rig.removing().await;
     id
-}
-
-#[tokio::test]
-async fn an_alert_joins_a_running_pass_that_has_not_begun_its_target() {
-    let rig = Rig::start(nodes::litter(2), json!({})).await;
-    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
-    let running = rig.begin_gc("target=containers&target=sandboxes").await;
-    rig.removing().await;
-    let body = sent(&rig, asks("sandboxes"), 202, "merged").await;
-    assert_eq!(pass_of(&body), running);
-    rig.sim.clear_faults();
-    rig.finished(&running).await;
-    sent(&rig, asks("sandboxes"), 200, "duplicate").await;
-    assert_eq!(rig.passes().await.len(), 1);
 }
 
 #[tokio::test]
@@ -115,27 +76,6 @@ async fn a_resolved_alert_takes_back_the_pass_that_it_alone_had_queued() {
     // It fires again later, which is a new request.
     let body = sent(&rig, asks("sandboxes"), 202, "accepted").await;
     rig.finished(&pass_of(&body)).await;
-    assert_eq!(rig.dead_sandboxes(), 0);
-}
-
-#[tokio::test]
-async fn a_resolved_alert_leaves_a_pass_that_others_want_too() {
-    let other = || alert(&json!({ "alertname": "Other", "crisweep": "sandboxes" }));
-    let rig = Rig::start(nodes::litter(2), json!({})).await;
-    let running = busy(&rig).await;
-    let body = sent(&rig, asks("sandboxes"), 202, "accepted").await;
-    let waiting = pass_of(&body);
-    sent(&rig, other(), 202, "merged").await;
-    sent(&rig, resolved(asks("sandboxes")), 200, "resolved").await;
-    assert_eq!(rig.pass(&waiting).await["state"], "queued");
-    // A person's pass stays when the last alert has resolved.
-    let person = rig.begin_gc("target=sandboxes").await;
-    assert_ne!(person, waiting);
-    sent(&rig, resolved(other()), 200, "withdrawn").await;
-    assert_eq!(rig.pass(&waiting).await["outcome"], "aborted");
-    rig.sim.clear_faults();
-    rig.finished(&running).await;
-    assert_eq!(rig.finished(&person).await["outcome"], "completed");
     assert_eq!(rig.dead_sandboxes(), 0);
 }
 

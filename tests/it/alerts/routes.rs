@@ -37,16 +37,6 @@ async fn an_alert_is_a_hint_and_a_fine_node_stays_untouched() {
 }
 
 #[tokio::test]
-async fn the_label_names_the_targets() {
-    let rig = Rig::start(nodes::litter(2), json!({})).await;
-    let body = sent(&rig, asks("containers"), 202, "accepted").await;
-    let pass = rig.finished(&pass_of(&body)).await;
-    let targets: Vec<&String> = pass["targets"].as_object().unwrap().keys().collect();
-    assert_eq!(targets, ["containers"]);
-    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 2));
-}
-
-#[tokio::test]
 async fn the_alerts_of_one_call_become_one_pass() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
     let answer = send(&rig, vec![asks("containers"), asks("sandboxes")]).await;
@@ -71,16 +61,6 @@ async fn alerts_about_other_nodes_are_counted_and_not_obeyed() {
     rig.nothing_was_touched();
     // A missing or empty label means the node that receives the alert.
     sent(&rig, about(""), 202, "accepted").await;
-}
-
-#[tokio::test]
-async fn an_alert_without_the_label_is_not_routed() {
-    let rig = Rig::start(nodes::litter(2), json!({})).await;
-    let labels = json!({ "alertname": "Watchdog" });
-    sent(&rig, alert(&labels), 200, "not-routed").await;
-    sent(&rig, asks(""), 200, "not-routed").await;
-    counted(&rig, "not-routed", 2.0).await;
-    rig.nothing_was_touched();
 }
 
 #[tokio::test]

@@ -1,12 +1,7 @@
 //! The kubelet's `/pods`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use crisweep::kubernetes::ApiServer;
-use crisweep::model::Pods;
-use crisweep::outgoing::TlsConfig;
-use crisweep::pods::{Freshness, PodSource, Source};
 use crisweep_sim::{NodeBuilder, Phase, PodSpec, hours};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -14,7 +9,6 @@ use tempfile::TempDir;
 use super::{LITTER, cleans, fails, keeps_all, never_logged, status};
 use crate::support::ca::Ca;
 use crate::support::kubelet::{PodServer, Reply};
-use crate::support::wait::PATIENCE;
 use crate::support::{Rig, nodes, until};
 
 /// A kubelet with a certificate of its name, and the configuration to ask it.
@@ -287,34 +281,6 @@ async fn only_a_certificate_of_that_name_from_the_configured_ca_is_accepted() {
     fails(&rig, "certificate").await;
     kubelet.server.show(&next, "localhost");
     cleans(&rig, "kubelet").await;
-}
-
-#[tokio::test]
-async fn a_server_name_is_verified_on_another_address() {
-    let ca = Ca::new();
-    let files = tempfile::tempdir().unwrap();
-    ca.write(&files.path().join("ca.crt"));
-    let kubelet = PodServer::secure(&ca, "node-1.example").await;
-    kubelet.reply(Reply::json(r#"{"kind":"PodList","items":[]}"#));
-    let ask = async |name: &str| {
-        let tls = TlsConfig {
-            ca_file: Some(files.path().join("ca.crt")),
-            server_name: Some(name.to_owned()),
-            ..TlsConfig::default()
-        };
-        let url = kubelet.address.replace("localhost", "https://127.0.0.1");
-        let source = Source::Kubelet(ApiServer::kubelet(url, None, tls));
-        let mut source = PodSource::new(source, "node-1", Duration::ZERO, PATIENCE);
-        let now = jiff::Timestamp::UNIX_EPOCH;
-        source.read(now, Freshness::Cached, |_| true).await.pods
-    };
-    assert!(matches!(ask("node-1.example").await, Pods::Known(_)));
-    assert_eq!(kubelet.asked().len(), 1);
-    let Pods::Unknown(why) = ask("node-2.example").await else {
-        panic!("a certificate of another node was believed");
-    };
-    assert!(why.to_string().contains("certificate"), "{why}");
-    assert_eq!(kubelet.asked().len(), 1);
 }
 
 #[tokio::test]

@@ -240,12 +240,7 @@ impl PodServer {
 
     /// Accepts only this token from now on.
     pub(crate) fn expect_token(&self, token: &str) {
-        self.expect_authorization(&format!("Bearer {token}"));
-    }
-
-    /// Accepts only this header from now on.
-    pub(crate) fn expect_authorization(&self, header: &str) {
-        self.state.lock().unwrap().authorization = Some(header.to_owned());
+        self.state.lock().unwrap().authorization = Some(format!("Bearer {token}"));
     }
 
     /// Speaks TLS in this way from now on.
