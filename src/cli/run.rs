@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[cfg(feature = "demo")]
 use super::demo;
-use super::service::{Remote, Site};
+use super::service::{ServiceAddress, Site};
 use super::{
     Cli, Command, Ending, Global, PrepareStateArgs, USUAL_FILE, check, command, doctor, explain,
     help, output, passes, refused, rules, status,
@@ -141,7 +141,7 @@ fn check_arguments(cli: &Cli) -> Result<(), String> {
 ///
 /// # Errors
 /// If it is named in a way that cannot be used.
-async fn remote(cli: &Cli) -> anyhow::Result<Option<Remote>> {
+async fn remote(cli: &Cli) -> anyhow::Result<Option<ServiceAddress>> {
     if !cli.command.as_ref().is_some_and(asks_a_service) {
         return Ok(None);
     }

@@ -48,7 +48,7 @@ impl ServiceQuery {
             Ok(found) => found,
             Err(failure) => return failed(without_answer(failure.kind)),
         };
-        match self.get(&found, "/-/ready").await {
+        match self.get(found, "/-/ready").await {
             Ok((StatusCode::OK, _)) => {
                 HealthReport::of(None, "service is healthy and ready", Some("service"))
             }
@@ -59,20 +59,19 @@ impl ServiceQuery {
 
     /// Returns what the service knows of the node.
     pub(super) async fn facts(&self) -> Result<HealthFacts, ServiceFailureKind> {
-        let found = self.reach().await.map_err(|failure| failure.kind)?;
-        let answer = self.get(&found, "/api/v1/status").await;
+        let answer = self.answer("/api/v1/status").await;
         match answer.map_err(|failure| failure.kind)? {
-            (StatusCode::OK, body) => {
+            (_, StatusCode::OK, body) => {
                 let status = serde_json::from_slice(&body).ok();
                 status
                     .as_ref()
                     .and_then(facts)
                     .ok_or(ServiceFailureKind::Foreign)
             }
-            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
+            (_, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
                 Err(ServiceFailureKind::Refuses)
             }
-            (status, _) if status.is_server_error() => Err(ServiceFailureKind::NoAnswer),
+            (_, status, _) if status.is_server_error() => Err(ServiceFailureKind::NoAnswer),
             _ => Err(ServiceFailureKind::Foreign),
         }
     }

@@ -50,7 +50,7 @@ pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
     let failure = match question.reach().await {
         Ok(found) => {
             note(&format!("{} runs the pass", found.at()));
-            let ended = service::gc(&found, &args).await?;
+            let ended = service::gc(found, &args).await?;
             return match ended {
                 Some(pass) => show(&pass, args.pass.output),
                 None => Ok(Ending::Interrupted),

@@ -60,11 +60,13 @@ async fn asked(site: &Site, args: &PassArgs) -> anyhow::Result<Result<(Vec<u8>, 
         Ok(plan) => plan,
         Err(why) => return Ok(Err(why)),
     };
+    // It only completes the answer: without it the table says less.
     let status = match args.output {
-        Output::Table => question.quietly("/api/v1/status").await,
+        Output::Table => question.ask("/api/v1/status").await.ok(),
         Output::Json => None,
     };
-    Ok(Ok((plan, status.unwrap_or_default())))
+    let status = status.and_then(Result::ok).unwrap_or_default();
+    Ok(Ok((plan, status)))
 }
 
 /// Takes a look and plans on it.

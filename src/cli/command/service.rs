@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::args::{GcArgs, PassArgs};
 use super::interrupts::Interrupts;
 use super::progress::Progress;
-use crate::cli::service::{HealthyService, NOT_UNDERSTOOD, ServiceQuery, Site};
+use crate::cli::service::{NOT_UNDERSTOOD, ServiceAddress, ServiceQuery, Site};
 use crate::gc::Summary;
 use crate::http::ADMISSION;
 use crate::model::{AlertResult, Pass, Target, escape};
@@ -56,15 +56,9 @@ pub(super) async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<String>
         anyhow::anyhow!("{}; the service keeps the saved plans", failure.words)
     })?;
     let path = format!("/api/v1/plans?{}", query(args));
-    let request = found.request(Method::POST, path.trim_end_matches('?'));
-    let at = || found.at();
-    let response = request
-        .timeout(PLAN_TIMEOUT)
-        .send()
-        .await
-        .with_context(at)?;
-    let response = accepted(&found, response).await?;
-    response.text().await.with_context(at)
+    let path = path.trim_end_matches('?');
+    let response = answer(found, Method::POST, path, PLAN_TIMEOUT).await?;
+    response.text().await.with_context(|| found.at())
 }
 
 /// How the pass came about.
@@ -78,7 +72,7 @@ enum PassOrigin {
 
 /// A pass of the service, as this command watches it.
 struct WatchedPass<'a> {
-    found: &'a HealthyService<'a>,
+    found: &'a ServiceAddress,
     path: String,
     origin: PassOrigin,
     progress: Progress,
@@ -90,7 +84,7 @@ struct WatchedPass<'a> {
 ///
 /// # Errors
 /// If the service does not answer, or refuses the pass.
-pub(super) async fn gc(found: &HealthyService<'_>, args: &GcArgs) -> anyhow::Result<Option<Pass>> {
+pub(super) async fn gc(found: &ServiceAddress, args: &GcArgs) -> anyhow::Result<Option<Pass>> {
     let mut interrupts = Interrupts::new()?;
     let at = || found.at();
     let path = format!("/gc?{}", pass_query(args));
@@ -148,7 +142,7 @@ pub(super) async fn gc(found: &HealthyService<'_>, args: &GcArgs) -> anyhow::Res
 
 /// Returns the pass as it stands, once a second. A question that the service does not answer is left out: the line on
 /// the terminal is not worth the pass.
-fn states<'a>(found: &'a HealthyService<'_>, path: &'a str) -> impl Stream<Item = Pass> + 'a {
+fn states<'a>(found: &'a ServiceAddress, path: &'a str) -> impl Stream<Item = Pass> + 'a {
     let mut ticks = tokio::time::interval(READ_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     stream::unfold(ticks, async move |mut ticks| {
@@ -162,12 +156,9 @@ fn states<'a>(found: &'a HealthyService<'_>, path: &'a str) -> impl Stream<Item 
 }
 
 /// Reads a pass as it stands.
-async fn read(found: &HealthyService<'_>, path: &str) -> anyhow::Result<Pass> {
-    let request = found.request(Method::GET, path);
-    let answer = request.timeout(ANSWER_TIMEOUT).send().await;
-    let answer = answer.with_context(|| found.at())?;
-    let text = accepted(found, answer).await?.text().await?;
-    serde_json::from_str(&text).context(NOT_UNDERSTOOD)
+async fn read(found: &ServiceAddress, path: &str) -> anyhow::Result<Pass> {
+    let answer = answer(found, Method::GET, path, ANSWER_TIMEOUT).await?;
+    serde_json::from_str(&answer.text().await?).context(NOT_UNDERSTOOD)
 }
 
 impl WatchedPass<'_> {
@@ -247,8 +238,13 @@ impl WatchedPass<'_> {
     }
 }
 
-/// Returns the query of a plan. Where no target is named the service chooses: all, or those of the saved plan.
+/// Returns the query of a plan.
 pub(super) fn query(args: &PassArgs) -> String {
+    joined(&pairs(args))
+}
+
+/// Where no target is named the service chooses: all, or those of the saved plan.
+fn pairs(args: &PassArgs) -> Vec<(&'static str, String)> {
     let mut pairs = Vec::new();
     if args.names_targets() {
         let targets = args.targets().into_iter();
@@ -261,7 +257,7 @@ pub(super) fn query(args: &PassArgs) -> String {
     if let Some(max_dead) = args.max_dead {
         pairs.push(("max_dead", max_dead.to_string()));
     }
-    joined(&pairs)
+    pairs
 }
 
 fn pass_query(args: &GcArgs) -> String {
@@ -272,18 +268,10 @@ fn pass_query(args: &GcArgs) -> String {
         ("force", args.force.then(|| "true".to_owned())),
         ("plan", args.plan.clone()),
     ];
-    pairs.extend(
-        values
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value?))),
-    );
-    let shared = query(&args.pass);
-    let own = joined(&pairs);
-    if shared.is_empty() {
-        own
-    } else {
-        format!("{own}&{shared}")
-    }
+    let given = values.into_iter();
+    pairs.extend(given.filter_map(|(key, value)| Some((key, value?))));
+    pairs.extend(self::pairs(&args.pass));
+    joined(&pairs)
 }
 
 /// Writes pairs as a query.
@@ -294,8 +282,19 @@ pub(super) fn joined(pairs: &[(impl Display, String)]) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
+/// Asks the service, and returns its answer, or its own words if it refuses.
+async fn answer(
+    found: &ServiceAddress,
+    method: Method,
+    path: &str,
+    timeout: Duration,
+) -> anyhow::Result<Response> {
+    let response = found.request(method, path).timeout(timeout).send().await;
+    accepted(found, response.with_context(|| found.at())?).await
+}
+
 /// Returns the answer, or the service's own words if it refuses.
-async fn accepted(found: &HealthyService<'_>, mut response: Response) -> anyhow::Result<Response> {
+async fn accepted(found: &ServiceAddress, mut response: Response) -> anyhow::Result<Response> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);

@@ -124,24 +124,16 @@ async fn from_service(
     };
     let max = usize::try_from(FILE_MAX_BYTES).unwrap_or(usize::MAX);
     let question = ServiceQuery::within(site, TIMEOUT).await.up_to(max);
-    let instead = |why: String| match &site.remote {
-        Some(_) => Err(anyhow::Error::msg(why)),
-        None => Ok(Err(why)),
-    };
-    let found = match question.reach().await {
-        Ok(found) => found,
-        Err(failure) => return instead(failure.words),
-    };
-    match question.get(&found, &path).await {
-        Ok((StatusCode::OK, bytes)) => Ok(Ok((bytes, found.at()))),
+    match question.answer(&path).await {
+        Ok((found, StatusCode::OK, bytes)) => Ok(Ok((bytes, found.at()))),
         // The service could not read the lists either, or has no such pass.
-        Ok((status, bytes))
+        Ok((found, status, bytes))
             if status.is_server_error() || (pass.is_some() && status == StatusCode::NOT_FOUND) =>
         {
             anyhow::bail!("{}", found.refusal(status, &bytes))
         }
-        Ok((status, bytes)) => instead(found.refusal(status, &bytes)),
-        Err(failure) => instead(failure.words),
+        Ok((found, status, bytes)) => question.instead(found.refusal(status, &bytes)),
+        Err(failure) => question.instead(failure.words),
     }
 }
 

@@ -1,17 +1,16 @@
 //! The service that `--service.url` names: its address, the credential that it gets, and whose certificates count.
 //! The credential goes to this address alone, and is never shown.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
 use reqwest::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue};
-use reqwest::{Client, ClientBuilder, Url};
+use reqwest::{ClientBuilder, Url};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use super::{CONNECT_TIMEOUT, builder};
+use super::{CONNECT_TIMEOUT, ServiceAddress, builder};
 use crate::cli::output::note;
 use crate::outgoing::tls::{TrustRoots, client_config};
 use crate::outgoing::{self, TlsConfig, dns_name, is_secure_url};
@@ -57,31 +56,6 @@ pub struct RemoteArgs {
     pub service_ca_file: Option<PathBuf>,
 }
 
-/// A service elsewhere.
-#[derive(Clone)]
-pub struct Remote {
-    /// Without user and password.
-    shown: String,
-    base: String,
-    client: Client,
-    /// Whether a credential is sent.
-    pub(in crate::cli) has_credential: bool,
-    /// The flags that name it, for a command that asks it too; nothing for what the environment says.
-    pub(in crate::cli) flags: String,
-}
-
-impl fmt::Display for Remote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
-    }
-}
-
-impl fmt::Debug for Remote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Remote({})", self.shown)
-    }
-}
-
 impl RemoteArgs {
     /// Adds what the environment says and no flag does.
     fn with_environment(mut self) -> (Self, Option<String>) {
@@ -109,7 +83,7 @@ impl RemoteArgs {
     ///
     /// # Errors
     /// If the URL, a file or their combination cannot be used.
-    pub(in crate::cli) async fn remote(&self) -> anyhow::Result<Option<Remote>> {
+    pub(in crate::cli) async fn remote(&self) -> anyhow::Result<Option<ServiceAddress>> {
         let asks_for_more = self.service_token_file.is_some() || self.service_ca_file.is_some();
         let (args, token) = self.clone().with_environment();
         let Some(url) = &args.service_url else {
@@ -200,7 +174,7 @@ fn headers(token: Option<&str>) -> anyhow::Result<HeaderMap> {
     Ok(headers)
 }
 
-fn over_unix(path: &str, token: Option<&str>) -> anyhow::Result<Remote> {
+fn over_unix(path: &str, token: Option<&str>) -> anyhow::Result<ServiceAddress> {
     anyhow::ensure!(
         path.starts_with('/'),
         "--service.url: unix:PATH needs an absolute path, such as unix:/run/crisweep/crisweep.sock"
@@ -210,10 +184,11 @@ fn over_unix(path: &str, token: Option<&str>) -> anyhow::Result<Remote> {
         "--service.url: the path of a unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes"
     );
     let client = builder().default_headers(headers(token)?).unix_socket(path);
-    Ok(Remote {
+    Ok(ServiceAddress {
         shown: format!("unix:{path}"),
         base: "http://localhost".to_owned(),
         client: client.build()?,
+        is_named: true,
         has_credential: token.is_some(),
         flags: String::new(),
     })
@@ -224,7 +199,7 @@ async fn over_tcp(
     token: Option<&str>,
     ca_file: Option<&Path>,
     disk: &BlockingPool,
-) -> anyhow::Result<Remote> {
+) -> anyhow::Result<ServiceAddress> {
     let url = Url::parse(text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     // Paths are put behind it.
@@ -253,10 +228,11 @@ async fn over_tcp(
         client = named(client, &mut base, &name, &mut headers).await?;
     }
     client = client.default_headers(headers);
-    Ok(Remote {
+    Ok(ServiceAddress {
         shown,
         base: base.as_str().trim_end_matches('/').to_owned(),
         client: client.build()?,
+        is_named: true,
         has_credential,
         flags: String::new(),
     })
@@ -302,14 +278,4 @@ async fn trust(
     let trust = pem.as_ref().map_or(TrustRoots::System, TrustRoots::File);
     let config = client_config(&TlsConfig::default(), trust, None, disk).await;
     config.map_err(named)
-}
-
-impl Remote {
-    pub(super) fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base)
-    }
-
-    pub(super) fn client(&self) -> Client {
-        self.client.clone()
-    }
 }
