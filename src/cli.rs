@@ -18,7 +18,6 @@ pub mod status;
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Overrides;
@@ -103,67 +102,17 @@ pub struct Global {
     /// Commands that are about a node read /etc/crisweep/crisweep.yaml where it exists
     #[arg(long = "config.file", global = true, value_name = "FILE")]
     pub config_file: Option<PathBuf>,
-    /// Address to listen on, such as :20950; may be repeated [default: 127.0.0.1:20950]
-    #[arg(
-        long = "web.listen-address",
-        global = true,
-        value_name = "ADDRESS",
-        hide_short_help = true
-    )]
-    pub listen: Vec<String>,
-    /// Exporter web configuration file: TLS, client certificates, users with passwords
-    #[arg(
-        long = "web.config.file",
-        global = true,
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub web_config_file: Option<String>,
-    /// error, warn, info, debug, trace, or targets such as info,crisweep=debug [default: info]
-    #[arg(
-        long = "log.level",
-        global = true,
-        value_name = "LEVEL",
-        hide_short_help = true
-    )]
-    pub log_level: Option<String>,
-    /// text or json [default: text]
-    #[arg(
-        long = "log.format",
-        global = true,
-        value_name = "FORMAT",
-        hide_short_help = true
-    )]
-    pub log_format: Option<String>,
-    /// CRI socket, such as /run/containerd/containerd.sock [default: found]
-    #[arg(
-        long = "runtime-endpoint",
-        global = true,
-        value_name = "ENDPOINT",
-        value_parser = NonEmptyStringValueParser::new(),
-        hide_short_help = true
-    )]
-    pub runtime_endpoint: Option<String>,
+    /// Settings of the configuration.
+    #[command(flatten)]
+    pub overrides: Overrides,
     /// The service.
     #[command(flatten)]
     pub remote: RemoteArgs,
 }
 
-impl Global {
-    /// Returns the configuration values set by flags; the configuration checks them.
-    pub fn overrides(&self) -> Overrides {
-        Overrides {
-            listen: self.listen.clone(),
-            web_config_file: self.web_config_file.clone(),
-            runtime_endpoint: self.runtime_endpoint.clone(),
-            log_level: self.log_level.clone(),
-            log_format: self.log_format.clone(),
-        }
-    }
-}
-
 /// The command.
-#[derive(Clone, Debug, PartialEq, Subcommand)]
+#[derive(Clone, Debug, PartialEq, Subcommand, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Command {
     /// Run the service (the default)
     #[command(after_long_help = texts::SERVE)]
@@ -308,12 +257,12 @@ mod tests {
             "demo --web.listen-address :1",
         ] {
             let cli = parse(line).unwrap();
-            assert_eq!(cli.global.overrides().listen, [":1"], "{line}");
+            assert_eq!(cli.global.overrides.listen, [":1"], "{line}");
         }
         let cli =
             parse("--web.listen-address :1 --web.listen-address :2 --log.level debug").unwrap();
-        assert_eq!(cli.global.listen, [":1", ":2"]);
-        assert_eq!(cli.global.overrides().log_level.as_deref(), Some("debug"));
+        assert_eq!(cli.global.overrides.listen, [":1", ":2"]);
+        assert_eq!(cli.global.overrides.log_level.as_deref(), Some("debug"));
     }
 
     #[test]

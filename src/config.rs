@@ -17,6 +17,8 @@ mod yaml_bounds;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use serde::{Deserialize, Serialize};
 use yaml_rust2::YamlEmitter;
 
@@ -106,18 +108,49 @@ impl PartialEq for IsBlank {
 }
 
 /// Values set by flags; they win over everything else, and are checked like any other layer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// `--web.listen-address`; empty: not set.
+    /// Address to listen on, such as :20950; may be repeated [default: 127.0.0.1:20950]
+    #[arg(
+        long = "web.listen-address",
+        global = true,
+        value_name = "ADDRESS",
+        hide_short_help = true
+    )]
     pub listen: Vec<String>,
-    /// `--web.config.file`.
+    /// Exporter web configuration file: TLS, client certificates, users with passwords
+    #[arg(
+        long = "web.config.file",
+        global = true,
+        value_name = "FILE",
+        hide_short_help = true
+    )]
     pub web_config_file: Option<String>,
-    /// `--runtime-endpoint`.
-    pub runtime_endpoint: Option<String>,
-    /// `--log.level`.
+    /// error, warn, info, debug, trace, or targets such as info,crisweep=debug [default: info]
+    #[arg(
+        long = "log.level",
+        global = true,
+        value_name = "LEVEL",
+        hide_short_help = true
+    )]
     pub log_level: Option<String>,
-    /// `--log.format`.
+    /// text or json [default: text]
+    #[arg(
+        long = "log.format",
+        global = true,
+        value_name = "FORMAT",
+        hide_short_help = true
+    )]
     pub log_format: Option<String>,
+    /// CRI socket, such as /run/containerd/containerd.sock [default: found]
+    #[arg(
+        long = "runtime-endpoint",
+        global = true,
+        value_name = "ENDPOINT",
+        value_parser = NonEmptyStringValueParser::new(),
+        hide_short_help = true
+    )]
+    pub runtime_endpoint: Option<String>,
 }
 
 impl Overrides {

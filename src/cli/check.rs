@@ -154,7 +154,7 @@ pub async fn run(args: CheckArgs, global: Global) -> ExitCode {
 
 async fn inspect(args: &CheckArgs, global: Global, by: Instant) -> HealthReport {
     let file = global.config_file.clone();
-    let config = match app::set_up(file, global.overrides()).await {
+    let config = match app::set_up(file, global.overrides.clone()).await {
         Ok((config, _reload)) => config,
         Err(error) => {
             // No log is set up yet. The result must not wait for a reader of this line.
@@ -173,7 +173,7 @@ async fn inspect(args: &CheckArgs, global: Global, by: Instant) -> HealthReport 
     };
     let site = Site {
         config,
-        endpoint: global.runtime_endpoint,
+        endpoint: global.overrides.runtime_endpoint,
         remote,
     };
     let question = ServiceQuery::new(&site, args.timeout, by).await;

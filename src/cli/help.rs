@@ -36,7 +36,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
 ];
 
 /// The commands that ask no service.
-fn asks_no_service() -> impl Iterator<Item = &'static str> {
+pub(super) fn asks_no_service() -> impl Iterator<Item = &'static str> {
     SET_UP.iter().copied().chain(["simulate"])
 }
 
@@ -234,7 +234,7 @@ mod tests {
             let line = [&["crisweep"], &line[..]].concat();
             let cli = Cli::from_arg_matches(&grouped().get_matches_from(line)).unwrap();
             assert_eq!(cli.command, Some(Command::Serve));
-            assert_eq!(cli.global.log_level.as_deref(), Some("debug"));
+            assert_eq!(cli.global.overrides.log_level.as_deref(), Some("debug"));
             assert_eq!(cli.global.remote.service_url.as_deref(), Some("http://a:1"));
         }
     }

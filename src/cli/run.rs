@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::demo;
 use super::service::{ServiceAddress, Site};
 use super::{
-    Cli, Command, Ending, Global, PrepareStateArgs, USUAL_FILE, check, command, doctor, explain,
-    help, output, passes, refused, rules, status,
+    Cli, Command, Ending, PrepareStateArgs, USUAL_FILE, check, command, doctor, explain, help,
+    output, passes, refused, rules, status,
 };
-use crate::config::{Config, Overrides};
+use crate::config::Config;
 use crate::model::escape;
 use crate::state::FileOwner;
 use crate::system::blocking::{self, BlockingPool};
@@ -58,15 +58,15 @@ async fn run_command(mut cli: Cli) -> ExitCode {
     }
     if let Some(level) = cli.command.as_ref().and_then(log_level) {
         let level = || level.to_owned();
-        cli.global.log_level.get_or_insert_with(level);
+        cli.global.overrides.log_level.get_or_insert_with(level);
     }
-    let overrides = cli.global.overrides();
-    if let Some(code) = run_without_service(&cli, &overrides) {
+    if let Some(code) = run_without_service(&cli) {
         return code;
     }
     if let Some(Command::Check(args)) = cli.command {
         return check::run(args, cli.global).await;
     }
+    let overrides = cli.global.overrides.clone();
     let (config, reload) = match app::set_up(cli.global.config_file.clone(), overrides).await {
         Ok(set_up) => set_up,
         Err(error) => {
@@ -84,7 +84,7 @@ async fn run_command(mut cli: Cli) -> ExitCode {
     };
     let site = Site {
         config,
-        endpoint: cli.global.runtime_endpoint,
+        endpoint: cli.global.overrides.runtime_endpoint,
         remote,
     };
     match Box::pin(run_on(site, cli.command, reload)).await {
@@ -109,18 +109,13 @@ fn is_refused(error: &anyhow::Error) -> bool {
 /// # Errors
 /// Names the wrong ones.
 fn check_arguments(cli: &Cli) -> Result<(), String> {
-    let Global {
-        remote,
-        runtime_endpoint,
-        ..
-    } = &cli.global;
     let asks = cli.command.as_ref().is_some_and(asks_a_service);
-    if remote.is_given() && !asks {
+    if cli.global.remote.is_given() && !asks {
         return Err(
             "--service.url, its token and CA are for commands that ask a service, and this one asks none".to_owned(),
         );
     }
-    let names_runtime = runtime_endpoint.is_some();
+    let names_runtime = cli.global.overrides.runtime_endpoint.is_some();
     match &cli.command {
         Some(Command::Evidence(args)) => args.check(),
         Some(Command::Plan(args)) if args.save && names_runtime => Err(
@@ -147,7 +142,7 @@ async fn remote(cli: &Cli) -> anyhow::Result<Option<ServiceAddress>> {
     }
     let remote = cli.global.remote.remote().await?;
     anyhow::ensure!(
-        remote.is_none() || cli.global.runtime_endpoint.is_none(),
+        remote.is_none() || cli.global.overrides.runtime_endpoint.is_none(),
         "--service.url names a service and --runtime-endpoint a runtime: only one can be asked"
     );
     Ok(remote)
@@ -195,10 +190,11 @@ fn log_level(command: &Command) -> Option<&'static str> {
 }
 
 /// Runs a command that reads no configuration of the service, or only that.
-fn run_without_service(cli: &Cli, overrides: &Overrides) -> Option<ExitCode> {
+fn run_without_service(cli: &Cli) -> Option<ExitCode> {
     match cli.command.as_ref()? {
         Command::Config(args) => {
             let file = args.file.clone().or_else(|| cli.global.config_file.clone());
+            let overrides = &cli.global.overrides;
             let loaded = Config::load(file.as_deref(), config::environment(), overrides);
             Some(check_config(loaded))
         }
@@ -257,26 +253,8 @@ fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
 
 /// Says whether a command is about a node, and asks its service where one runs.
 fn asks_a_service(command: &Command) -> bool {
-    match command {
-        Command::Status(_)
-        | Command::Plan(_)
-        | Command::Gc(_)
-        | Command::Explain(_)
-        | Command::Doctor(_)
-        | Command::Passes(_)
-        | Command::Snapshot(_)
-        | Command::Evidence(_)
-        | Command::Check(_) => true,
-        #[cfg(feature = "demo")]
-        Command::Demo => false,
-        Command::Serve
-        | Command::Simulate(_)
-        | Command::Config(_)
-        | Command::PrepareState(_)
-        | Command::Rules(_)
-        | Command::Completions(_)
-        | Command::Man(_) => false,
-    }
+    let name: &str = command.into();
+    !help::asks_no_service().any(|it| it == name)
 }
 
 /// Takes the service's usual configuration file for what a person runs beside the service: without it a node that only
