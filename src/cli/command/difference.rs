@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::text::{PlanExtent, PlanRow, ROWS, RowsOf, table};
 use crate::cli::screen::Screen;
-use crate::gc::{Plan, Subject, Summary, Verdict};
+use crate::gc::{Plan, Subject, Verdict};
 use crate::model::{RemoveReason, Target};
 
 /// Columns of a verdict, and of a name beside two of them.
@@ -38,21 +39,6 @@ fn words(verdict: Verdict) -> String {
         Verdict::Keep(reason) => format!("  {}", reason.label()),
         Verdict::Remove(reason) => format!("- {}", reason.label()),
     }
-}
-
-#[derive(Serialize)]
-struct ComparedPlan<'a> {
-    policy: &'a str,
-    summary: &'a BTreeMap<Target, Summary>,
-}
-
-/// What `--output json` prints.
-#[derive(Serialize)]
-struct DifferenceOutput<'a> {
-    taken_at: jiff::Timestamp,
-    a: ComparedPlan<'a>,
-    b: ComparedPlan<'a>,
-    differences: &'a [Difference<'a>],
 }
 
 fn verdicts(plan: &Plan) -> impl Iterator<Item = (&Subject, Verdict)> {
@@ -90,18 +76,13 @@ impl<'a> Compared<'a> {
     }
 
     /// Returns the comparison as JSON.
-    pub(super) fn json(&'a self, names: [&'a str; 2]) -> impl Serialize + 'a {
-        let compared_plan = |plan: &'a Plan, policy| ComparedPlan {
-            policy,
-            summary: &plan.summary,
-        };
-        let [name_a, name_b] = names;
-        DifferenceOutput {
-            taken_at: self.a.taken_at,
-            a: compared_plan(self.a, name_a),
-            b: compared_plan(self.b, name_b),
-            differences: &self.differences,
-        }
+    pub(super) fn json(&self, [name_a, name_b]: [&str; 2]) -> Value {
+        json!({
+            "taken_at": self.a.taken_at,
+            "a": { "policy": name_a, "summary": self.a.summary },
+            "b": { "policy": name_b, "summary": self.b.summary },
+            "differences": self.differences,
+        })
     }
 
     /// Formats it for a person: the counts, then the objects, with `all` each of them.
@@ -123,7 +104,6 @@ impl<'a> Compared<'a> {
         let rows = self.differences.iter().take(shown).map(|it| PlanRow {
             subject: it.subject,
             lead: lead(&words(it.a), &words(it.b)),
-            name_columns: NAME_COLUMNS,
             detail: String::new(),
         });
         let rows: Vec<PlanRow<'_>> = rows.collect();
@@ -133,6 +113,7 @@ impl<'a> Compared<'a> {
         let header = lead("A (- removes)", "B (- removes)");
         let table = RowsOf {
             rows: &rows,
+            name_columns: NAME_COLUMNS,
             now: self.a.taken_at,
             detail,
         };

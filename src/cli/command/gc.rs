@@ -14,7 +14,7 @@ use super::progress::Progress;
 use super::service;
 use super::text::{pass_ink, pass_text};
 use super::{past_failures, read_ages, settled_look, take_over};
-use crate::cli::output::{note, print, print_on};
+use crate::cli::output::{note, print_json, print_on};
 use crate::cli::screen::{Screen, Wide};
 use crate::cli::service::{RUNTIME_NAMED, ServiceFailureKind, ServiceQuery, Site};
 use crate::cli::{Ending, Output};
@@ -156,7 +156,7 @@ fn held(error: anyhow::Error) -> anyhow::Error {
 /// Prints a pass; says whether everything planned was removed.
 fn show(pass: &Pass, output: Output) -> anyhow::Result<Ending> {
     match output {
-        Output::Json => print(&escape::json(&serde_json::to_string_pretty(pass)?))?,
+        Output::Json => print_json(pass)?,
         Output::Table => {
             let screen = Screen::of_stdout(Wide::default());
             print_on(&screen, &pass_text(pass, &screen), pass_ink)?;

@@ -55,6 +55,7 @@ pub(super) fn plan_text(plan: &ShownPlan, rows: PlanExtent, screen: &Screen) -> 
     }
     let table = RowsOf {
         rows: &shown,
+        name_columns: NAME_COLUMNS,
         now: plan.taken_at,
         detail: rows,
     };
@@ -77,6 +78,8 @@ pub(super) fn plan_ink(line: &str) -> Option<Ink> {
 /// Objects that are shown pod by pod, below a header.
 pub(super) struct RowsOf<'a> {
     pub(super) rows: &'a [PlanRow<'a>],
+    /// Columns left for a name, of 80.
+    pub(super) name_columns: usize,
     pub(super) now: Timestamp,
     pub(super) detail: PlanExtent,
 }
@@ -84,11 +87,9 @@ pub(super) struct RowsOf<'a> {
 impl RowsOf<'_> {
     /// Formats them; `lead` is the header of their first columns.
     pub(super) fn text(&self, lead: &str, screen: &Screen) -> String {
-        let first = self.rows.first();
-        let at_80 = first.map_or(NAME_COLUMNS, |row| row.name_columns);
         let columns = |row: &PlanRow<'_>| escape::line(&row.name()).chars().count();
         let longest = self.rows.iter().map(columns).max().unwrap_or(0);
-        let width = screen.name_columns(at_80, longest);
+        let width = screen.name_columns(self.name_columns, longest);
         let mut text = format!("\n  {lead} {:<width$} {:<9} ID\n", "WHAT", "AGE");
         for (title, rows) in by_pod(self.rows, screen) {
             text.push_str(&format!("{title}\n"));
@@ -105,8 +106,6 @@ pub(super) struct PlanRow<'a> {
     pub(super) subject: &'a Subject,
     /// The first columns: what is decided about it.
     pub(super) lead: String,
-    /// Columns left for its name.
-    pub(super) name_columns: usize,
     /// The facts behind the decision.
     pub(super) detail: String,
 }
@@ -116,7 +115,6 @@ impl<'a> PlanRow<'a> {
         Self {
             subject: &shown.subject,
             lead,
-            name_columns: NAME_COLUMNS,
             detail: quarantine(shown, now).unwrap_or_else(|| shown.detail.clone()),
         }
     }
