@@ -12,7 +12,7 @@ use futures_util::stream;
 use super::api::{NoParameters, PathId};
 use super::ask::{PLAN_PARAMETERS, PassRequest, read};
 use super::guard::Requester;
-use super::saved_plans::{KeptPlan, PlanClock, PlanMissing};
+use super::saved_plans::{KeptPlan, PlanClock};
 use super::{HttpError, Service, body, json, plan};
 use crate::model::Caller;
 use crate::snapshot::Look;
@@ -63,8 +63,7 @@ pub(super) async fn get(
     PathId(id): PathId,
     NoParameters: NoParameters,
 ) -> Result<Response, HttpError> {
-    let kept = service.fixed.saved_plans.get(&id, PlanClock::read());
-    let kept = kept.map_err(|missing| missing.problem(&id))?;
+    let kept = service.fixed.saved_plans.get(&id, PlanClock::read())?;
     Ok(sent(kept).into_response())
 }
 
@@ -74,8 +73,7 @@ pub(super) async fn forget(
     PathId(id): PathId,
     NoParameters: NoParameters,
 ) -> Result<Response, HttpError> {
-    let head = service.fixed.saved_plans.forget(&id, PlanClock::read());
-    let head = head.map_err(|missing| missing.problem(&id))?;
+    let head = service.fixed.saved_plans.forget(&id, PlanClock::read())?;
     Ok(json(StatusCode::OK, &head))
 }
 
@@ -84,8 +82,7 @@ pub(super) async fn put_into(service: &Service, ask: &mut PassRequest) -> Result
     let Some(id) = ask.plan.take() else {
         return Ok(());
     };
-    let kept = service.fixed.saved_plans.get(&id, PlanClock::read());
-    let kept = kept.map_err(|missing| missing.problem(&id))?;
+    let kept = service.fixed.saved_plans.get(&id, PlanClock::read())?;
     let (head, made_with) = (kept.head.clone(), kept.options.clone());
     let saved = service.heavy(move |_service| kept.plan()).await?;
     let saved = saved.map_err(|error| {
@@ -106,40 +103,4 @@ pub(super) async fn put_into(service: &Service, ask: &mut PassRequest) -> Result
 fn sent(kept: KeptPlan) -> impl IntoResponse {
     let body = Body::from_stream(stream::iter(kept.pieces(plan::PIECE_BYTES)));
     ([(header::CONTENT_TYPE, "application/json")], body)
-}
-
-impl PlanMissing {
-    fn problem(self, id: &str) -> HttpError {
-        match self {
-            Self::Unknown => HttpError::not_found(format!(
-                "no plan \"{id}\" is saved: newer ones pushed it out, it was deleted, or the service was \
-                     started since"
-            )),
-            Self::Expired(at) => HttpError::new(
-                StatusCode::GONE,
-                format!("plan \"{id}\" expired at {at}; save a new one"),
-            ),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plan_that_expired_is_gone_and_another_not_found() {
-        let at = "2026-01-02T13:00:00Z".parse().unwrap();
-        let gone = PlanMissing::Expired(at).problem("p");
-        assert_eq!(gone.status, StatusCode::GONE);
-        assert!(
-            gone.error.contains("expired at 2026-01-02T13:00:00Z"),
-            "{}",
-            gone.error
-        );
-        assert_eq!(
-            PlanMissing::Unknown.problem("p").status,
-            StatusCode::NOT_FOUND
-        );
-    }
 }

@@ -6,11 +6,13 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::HttpError;
 use crate::gc::{Limit, PassOptions, Plan, PlannedObjects, SavedPlan};
 use crate::model::{Caller, Target, Text};
 
@@ -78,21 +80,15 @@ impl PlanClock {
     }
 }
 
-/// Why a plan is not there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum PlanMissing {
-    /// No plan has this id.
-    Unknown,
-    /// It expired then.
-    Expired(Timestamp),
-}
-
 /// A kept plan: its answer's text, compressed.
 #[derive(Clone, Debug)]
 pub(super) struct KeptPlan {
     pub(super) head: SavedPlanHead,
     /// The options that it was made with.
     pub(super) options: PassOptions,
+    /// Number of removals of each target.
+    removals: BTreeMap<Target, usize>,
+    until: Instant,
     packed: Arc<[u8]>,
 }
 
@@ -102,34 +98,21 @@ pub struct SavedPlans(Mutex<PlanStore>);
 
 #[derive(Debug, Default)]
 struct PlanStore {
-    plans: VecDeque<StoredPlan>,
+    plans: VecDeque<KeptPlan>,
     /// Number of plans ever saved.
     counter: u64,
-}
-
-#[derive(Debug)]
-struct StoredPlan {
-    kept: KeptPlan,
-    until: Instant,
-    removals: BTreeMap<Target, usize>,
-}
-
-impl StoredPlan {
-    fn has_expired(&self, now: PlanClock) -> bool {
-        self.until <= now.steady || self.kept.head.expires_at <= now.wall
-    }
 }
 
 impl PlanStore {
     /// Frees the plans that have expired; their ids stay known until newer plans push them out.
     fn expire(&mut self, now: PlanClock) {
         for saved in self.plans.iter_mut().filter(|it| it.has_expired(now)) {
-            saved.kept.packed = Arc::default();
+            saved.packed = Arc::default();
         }
     }
 
     fn bytes(&self) -> usize {
-        self.plans.iter().map(|it| it.kept.packed.len()).sum()
+        self.plans.iter().map(|it| it.packed.len()).sum()
     }
 }
 
@@ -176,21 +159,19 @@ impl SavedPlans {
             let error = format!("the plan takes more than {BYTES_MAX} bytes; name fewer targets");
             return Err(io::Error::other(error));
         }
-        let kept = KeptPlan {
-            head,
-            options,
-            packed,
-        };
         let mut removals = BTreeMap::new();
         for removal in &plan.removals {
             *removals.entry(removal.subject.target).or_default() += 1;
         }
-        let mut store = self.0.lock();
-        store.plans.push_back(StoredPlan {
-            kept: kept.clone(),
-            until: looked_at + LIFETIME,
+        let kept = KeptPlan {
+            head,
+            options,
             removals,
-        });
+            until: looked_at + LIFETIME,
+            packed,
+        };
+        let mut store = self.0.lock();
+        store.plans.push_back(kept.clone());
         while store.plans.len() > PLANS_MAX || store.bytes() > BYTES_MAX {
             store.plans.pop_front();
         }
@@ -198,21 +179,28 @@ impl SavedPlans {
     }
 
     /// Returns a plan that can be carried out.
-    pub(super) fn get(&self, id: &str, now: PlanClock) -> Result<KeptPlan, PlanMissing> {
+    pub(super) fn get(&self, id: &str, now: PlanClock) -> Result<KeptPlan, HttpError> {
         let mut store = self.0.lock();
         store.expire(now);
-        let saved = store.plans.iter().find(|it| it.kept.head.id == id);
-        let saved = saved.ok_or(PlanMissing::Unknown)?;
-        if saved.has_expired(now) {
-            return Err(PlanMissing::Expired(saved.kept.head.expires_at));
+        let kept = store.plans.iter().find(|it| it.head.id == id);
+        let kept = kept.ok_or_else(|| {
+            HttpError::not_found(format!(
+                "no plan \"{id}\" is saved: newer ones pushed it out, it was deleted, or the service was \
+                     started since"
+            ))
+        })?;
+        if kept.has_expired(now) {
+            let at = kept.head.expires_at;
+            let error = format!("plan \"{id}\" expired at {at}; save a new one");
+            return Err(HttpError::new(StatusCode::GONE, error));
         }
-        Ok(saved.kept.clone())
+        Ok(kept.clone())
     }
 
     /// Forgets a plan.
-    pub(super) fn forget(&self, id: &str, now: PlanClock) -> Result<SavedPlanHead, PlanMissing> {
+    pub(super) fn forget(&self, id: &str, now: PlanClock) -> Result<SavedPlanHead, HttpError> {
         let kept = self.get(id, now)?;
-        self.0.lock().plans.retain(|it| it.kept.head.id != id);
+        self.0.lock().plans.retain(|it| it.head.id != id);
         Ok(kept.head)
     }
 
@@ -222,8 +210,8 @@ impl SavedPlans {
         store.expire(now);
         let live = store.plans.iter().rev().filter(|it| !it.has_expired(now));
         live.map(|it| SavedPlanEntry {
-            taken_at: it.kept.head.taken_at,
-            head: it.kept.head.clone(),
+            taken_at: it.head.taken_at,
+            head: it.head.clone(),
             removals: it.removals.clone(),
         })
         .collect()
@@ -240,6 +228,10 @@ fn pack(text: impl Iterator<Item = Result<String, serde_json::Error>>) -> io::Re
 }
 
 impl KeptPlan {
+    fn has_expired(&self, now: PlanClock) -> bool {
+        self.until <= now.steady || self.head.expires_at <= now.wall
+    }
+
     /// Returns its text, in pieces of at most `size` bytes.
     pub(super) fn pieces(self, size: usize) -> impl Iterator<Item = io::Result<Vec<u8>>> {
         let mut text = zstd::Decoder::new(io::Cursor::new(self.packed));
@@ -342,14 +334,17 @@ mod tests {
             ..last
         };
         for over in [after(now, LIFETIME), by_the_wall] {
-            assert_eq!(missing(over), PlanMissing::Expired(expires_at));
+            let gone = missing(over);
+            assert_eq!(gone.status, StatusCode::GONE);
+            let words = "expired at 2026-01-02T13:00:00Z";
+            assert!(gone.error.contains(words), "{}", gone.error);
             assert_eq!(ids(&plans, over), [""; 0]);
         }
         assert_eq!(plans.0.lock().bytes(), 0);
         for _ in 0..PLANS_MAX {
             keep(&plans, now, 1);
         }
-        assert_eq!(missing(last), PlanMissing::Unknown);
+        assert_eq!(missing(last).status, StatusCode::NOT_FOUND);
     }
 
     #[test]
