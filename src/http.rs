@@ -64,6 +64,12 @@ pub const BODY_MAX_BYTES: usize = 1 << 20;
 /// Time in which a request's body must arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The parameters of a query, in their order.
+type QueryPairs = Vec<(String, String)>;
+
+/// What a handler answers.
+type HttpResult = Result<Response, HttpError>;
+
 /// An error answer: `{"error": "..."}`.
 #[derive(Debug)]
 pub(crate) struct HttpError {
@@ -235,7 +241,7 @@ async fn count(State(service): State<Service>, request: Request, next: Next) -> 
 }
 
 /// Healthy: a restart would not help. It would help if looks never end, so that case is unhealthy.
-async fn healthy(State(service): State<Service>) -> Result<Response, HttpError> {
+async fn healthy(State(service): State<Service>) -> HttpResult {
     health(service.observer.hangs())
 }
 
@@ -246,7 +252,7 @@ pub const NO_SUCH_PATH: &str = "no such path";
 pub const HANGS: &str = "no look at the node has ended for minutes, although each call to the runtime has a deadline: \
                          crisweep hangs";
 
-fn health(hangs: bool) -> Result<Response, HttpError> {
+fn health(hangs: bool) -> HttpResult {
     if hangs {
         return Err(HttpError::unavailable(HANGS));
     }
@@ -254,7 +260,7 @@ fn health(hangs: bool) -> Result<Response, HttpError> {
 }
 
 /// Ready: the runtime was reached and listed once. The first look goes on with a status for each container.
-async fn ready(State(service): State<Service>) -> Result<Response, HttpError> {
+async fn ready(State(service): State<Service>) -> HttpResult {
     /// A probe must answer even while the runtime hangs.
     const PATIENCE: Duration = Duration::from_millis(900);
     let max_age = service.config().collect.max_age.max(Duration::from_secs(1));
@@ -281,7 +287,7 @@ async fn reload(
     State(service): State<Service>,
     _: api::NoParameters,
     request: Request,
-) -> Result<Response, HttpError> {
+) -> HttpResult {
     // Settings in a body would be ignored without a word.
     let body = body(&service.fixed.limits, request.into_body()).await?;
     if !body.is_empty() {

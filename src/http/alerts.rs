@@ -17,7 +17,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::guard::Requester;
-use super::{HttpError, Service, body, json};
+use super::{HttpError, HttpResult, Service, body, json};
 use crate::model::{AlertResult, Caller, Cause};
 use crate::trigger::alert::{Alert, KEY_MAX_BYTES, judge, note_similar, shorten};
 use crate::trigger::{Admission, Trigger};
@@ -276,7 +276,7 @@ fn all_malformed(answered: &[AnsweredAlert]) -> Option<&AnsweredAlert> {
 }
 
 /// The answer; an error if nothing of the call can be obeyed because it is wrong.
-fn reply(mut answered: Vec<AnsweredAlert>) -> Result<Response, HttpError> {
+fn reply(mut answered: Vec<AnsweredAlert>) -> HttpResult {
     let find = |wanted| answered.iter().find(|it| it.admission.result == wanted);
     let (status, result) = if find(AlertResult::Accepted).is_some() {
         (StatusCode::ACCEPTED, "accepted")

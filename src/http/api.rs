@@ -4,13 +4,12 @@ use axum::Extension;
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
 use serde_json::json as object;
 
 use super::ask::{self, PLAN_PARAMETERS};
 use super::browser::{client, see_other};
 use super::guard::Requester;
-use super::{HttpError, Service, clock, json};
+use super::{HttpError, HttpResult, QueryPairs, Service, clock, json};
 use crate::access::ClientKind;
 use crate::model::Pass;
 use crate::state::{self, PassFilter, RemovalFilter};
@@ -18,8 +17,8 @@ use crate::state::{self, PassFilter, RemovalFilter};
 /// `GET /api/v1/plan?target=`: what a pass would do now, with a reason for every object.
 pub(super) async fn plan(
     State(service): State<Service>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Result<Response, HttpError> {
+    Query(query): Query<QueryPairs>,
+) -> HttpResult {
     let ask = ask::read(query, b"", &PLAN_PARAMETERS)?;
     let look = service.look().await?;
     let plan = service.heavy(move |service| {
@@ -51,7 +50,7 @@ impl<S: Send + Sync> FromRequestParts<S> for NoParameters {
     type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpError> {
-        let query = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+        let query = Query::<QueryPairs>::from_request_parts(parts, state).await;
         let Ok(Query(query)) = query else {
             return Err(HttpError::bad("the query could not be read"));
         };
@@ -70,8 +69,8 @@ impl<S: Send + Sync> FromRequestParts<S> for NoParameters {
 /// database, page by page.
 pub(super) async fn passes(
     State(service): State<Service>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Result<Response, HttpError> {
+    Query(query): Query<QueryPairs>,
+) -> HttpResult {
     if query.is_empty() {
         let passes = service.worker.passes();
         return Ok(json(StatusCode::OK, &object!({ "passes": passes })));
@@ -85,8 +84,8 @@ pub(super) async fn passes(
 /// `GET /api/v1/removals`: removals, newest first, page by page.
 pub(super) async fn removals(
     State(service): State<Service>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Result<Response, HttpError> {
+    Query(query): Query<QueryPairs>,
+) -> HttpResult {
     let filter = RemovalFilter::read(query, clock()).map_err(HttpError::bad)?;
     let page = service.worker.runner().journal.ask(filter).await?;
     let answer = object!({ "removals": page.rows, "next": page.next });
@@ -98,7 +97,7 @@ pub(super) async fn pass(
     State(service): State<Service>,
     PathId(id): PathId,
     NoParameters: NoParameters,
-) -> Result<Response, HttpError> {
+) -> HttpResult {
     Ok(json(StatusCode::OK, &found(&service, &id).await?))
 }
 
@@ -122,7 +121,7 @@ pub(super) async fn cancel(
     PathId(id): PathId,
     NoParameters: NoParameters,
     headers: HeaderMap,
-) -> Result<Response, HttpError> {
+) -> HttpResult {
     let record = service.worker.find(&id).ok_or_else(|| unknown_pass(&id))?;
     if record.pass().is_done() {
         let error = format!("pass {id} is already done");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{HttpError, targets};
+use super::{HttpError, QueryPairs, targets};
 use crate::gc::{Limit, PassOptions};
 use crate::model::setting::parse_duration;
 use crate::model::{Target, pairs};
@@ -48,7 +48,7 @@ pub(super) struct PassRequest {
 
 /// Reads the parameters from the query and the JSON body together; those that are not `known` are refused.
 pub(super) fn read(
-    query: Vec<(String, String)>,
+    query: QueryPairs,
     body: &[u8],
     known: &[&str],
 ) -> Result<PassRequest, HttpError> {
@@ -88,7 +88,7 @@ pub(super) fn read(
 }
 
 /// Flattens the body's JSON object into query pairs.
-fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, HttpError> {
+fn read_json(body: &[u8]) -> Result<QueryPairs, HttpError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Vec::new());
     }

@@ -14,7 +14,7 @@ use super::browser::{client, see_other};
 use super::connections::Exchange;
 use super::guard::Requester;
 use super::limits::Class;
-use super::{HttpError, Service, body, json, page, plans};
+use super::{HttpError, HttpResult, QueryPairs, Service, body, json, page, plans};
 use crate::access::ClientKind;
 use crate::model::{AlertResult, Caller, Cause};
 use crate::pass::record::PassRecord;
@@ -27,12 +27,12 @@ pub(super) async fn post(
     State(service): State<Service>,
     Extension(exchange): Extension<Exchange>,
     Extension(Requester(by)): Extension<Requester>,
-    Query(query): Query<Vec<(String, String)>>,
+    Query(query): Query<QueryPairs>,
     request: Request,
-) -> Result<Response, HttpError> {
+) -> HttpResult {
     let client = client(request.headers());
     let is_form = client == ClientKind::Browser && page::is_form(request.headers());
-    let read = |mut query: Vec<(String, String)>, body: &[u8]| {
+    let read = |mut query: QueryPairs, body: &[u8]| {
         if !is_form {
             return read(query, body, &PASS_PARAMETERS);
         }

@@ -2,17 +2,13 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 
 use super::api::NoParameters;
-use super::{HttpError, Service, json};
+use super::{HttpError, HttpResult, Service, json};
 use crate::doctor::{Report, diagnose};
 use crate::snapshot::Look;
 
-pub(super) async fn get(
-    State(service): State<Service>,
-    NoParameters: NoParameters,
-) -> Result<Response, HttpError> {
+pub(super) async fn get(State(service): State<Service>, NoParameters: NoParameters) -> HttpResult {
     let look = service.look().await?;
     let report = report(&service, &look).await?;
     Ok(json(StatusCode::OK, &report))

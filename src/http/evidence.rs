@@ -3,11 +3,11 @@
 use axum::Extension;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use serde_json::json as object;
 
 use super::api::{NoParameters, PathId};
-use super::{HttpError, Service, clock, json};
+use super::{HttpError, HttpResult, QueryPairs, Service, clock, json};
 use crate::access::Peer;
 use crate::evidence::{cri_log, unpack};
 use crate::model::Evidence;
@@ -22,8 +22,8 @@ pub(super) const DAMAGED: &str = "the kept log is damaged";
 /// `GET /api/v1/evidence`: newest first, without the logs.
 pub(super) async fn list(
     State(service): State<Service>,
-    Query(pairs): Query<Vec<(String, String)>>,
-) -> Result<Response, HttpError> {
+    Query(pairs): Query<QueryPairs>,
+) -> HttpResult {
     let filter = EvidenceFilter::read(pairs, clock()).map_err(HttpError::bad)?;
     let page = service.worker.runner().journal.ask(filter).await?;
     let answer = object!({ "evidence": page.rows, "next": page.next });
@@ -35,7 +35,7 @@ pub(super) async fn one(
     State(service): State<Service>,
     PathId(id): PathId,
     NoParameters: NoParameters,
-) -> Result<Response, HttpError> {
+) -> HttpResult {
     let (evidence, _) = found(&service, id).await?;
     Ok(json(StatusCode::OK, &evidence))
 }
@@ -45,8 +45,8 @@ pub(super) async fn log(
     State(service): State<Service>,
     Extension(peer): Extension<Peer>,
     PathId(id): PathId,
-    Query(pairs): Query<Vec<(String, String)>>,
-) -> Result<Response, HttpError> {
+    Query(pairs): Query<QueryPairs>,
+) -> HttpResult {
     if !may_read_logs(&service, &peer) {
         return Err(HttpError::new(StatusCode::FORBIDDEN, NO_LOGS));
     }

@@ -2,10 +2,9 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 
 use super::api::{NoParameters, PathId};
-use super::{HttpError, Service, json};
+use super::{HttpError, HttpResult, Service, json};
 use crate::gc;
 use crate::gc::explain::{ExplainAnswer, Explainer, NotFound};
 use crate::model::{PodSandboxId, Target};
@@ -15,7 +14,7 @@ pub(super) async fn get(
     State(service): State<Service>,
     PathId(id): PathId,
     NoParameters: NoParameters,
-) -> Result<Response, HttpError> {
+) -> HttpResult {
     let look = service.look().await?;
     let answer = service.heavy(move |service| answer(service, &look, &id));
     Ok(json(StatusCode::OK, &answer.await??))

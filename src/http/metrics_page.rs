@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::shared::LookKey;
-use super::{HttpError, Service};
+use super::{HttpError, HttpResult, Service};
 use crate::gc::knowledge::Knowledge;
 use crate::gc::plan::summarize;
 use crate::metrics::scrape::{self, Format, NodePart};
@@ -20,10 +20,7 @@ use crate::model::Targets;
 use crate::snapshot::Look;
 use crate::system::memory;
 
-pub(super) async fn get(
-    State(service): State<Service>,
-    headers: HeaderMap,
-) -> Result<Response, HttpError> {
+pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> HttpResult {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let format = Format::from_accept(text("accept"));
     let timeout = scrape::timeout_from_header(text("x-prometheus-scrape-timeout-seconds"));

@@ -23,17 +23,15 @@ mod words;
 use axum::Extension;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use maud::{Markup, html};
 
-use super::{HttpError, Service};
+use super::{HttpError, HttpResult, QueryPairs, Service};
 use crate::access::Peer;
 use asked::Asked;
 use document::{document, security};
 use view::{PageReader, View};
 use words::text;
-
-type QueryPairs = Vec<(String, String)>;
 
 /// Says that the targets of a pass were ticked, so that none is none; in the programs' interface none is all.
 const TICKED: &str = "ticked";
@@ -66,7 +64,7 @@ pub(super) async fn get(
     Extension(peer): Extension<Peer>,
     Query(query): Query<QueryPairs>,
     headers: HeaderMap,
-) -> Result<Response, HttpError> {
+) -> HttpResult {
     let asked = Asked::read(query).map_err(HttpError::bad)?;
     let reader = PageReader {
         peer: &peer,

@@ -13,7 +13,7 @@ use super::api::{NoParameters, PathId};
 use super::ask::{PLAN_PARAMETERS, PassRequest, read};
 use super::guard::Requester;
 use super::saved_plans::{KeptPlan, PlanClock};
-use super::{HttpError, Service, body, json, plan};
+use super::{HttpError, HttpResult, QueryPairs, Service, body, json, plan};
 use crate::model::Caller;
 use crate::snapshot::Look;
 
@@ -21,9 +21,9 @@ use crate::snapshot::Look;
 pub(super) async fn save(
     State(service): State<Service>,
     Extension(Requester(by)): Extension<Requester>,
-    Query(query): Query<Vec<(String, String)>>,
+    Query(query): Query<QueryPairs>,
     request: Request,
-) -> Result<Response, HttpError> {
+) -> HttpResult {
     let body = body(&service.fixed.limits, request.into_body()).await?;
     let ask = read(query, &body, &PLAN_PARAMETERS)?;
     let look = service.look().await?;
@@ -62,7 +62,7 @@ pub(super) async fn get(
     State(service): State<Service>,
     PathId(id): PathId,
     NoParameters: NoParameters,
-) -> Result<Response, HttpError> {
+) -> HttpResult {
     let kept = service.fixed.saved_plans.get(&id, PlanClock::read())?;
     Ok(sent(kept).into_response())
 }
@@ -72,7 +72,7 @@ pub(super) async fn forget(
     State(service): State<Service>,
     PathId(id): PathId,
     NoParameters: NoParameters,
-) -> Result<Response, HttpError> {
+) -> HttpResult {
     let head = service.fixed.saved_plans.forget(&id, PlanClock::read())?;
     Ok(json(StatusCode::OK, &head))
 }

@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-use super::{HttpError, Service, clock};
+use super::{HttpError, HttpResult, QueryPairs, Service, clock};
 use crate::snapshot::Look;
 use crate::snapshot_file;
 use crate::state::{Parameters, SnapshotBefore};
@@ -13,8 +13,8 @@ use crate::state::{Parameters, SnapshotBefore};
 /// that pass, which the database may have.
 pub(super) async fn get(
     State(service): State<Service>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Result<Response, HttpError> {
+    Query(query): Query<QueryPairs>,
+) -> HttpResult {
     let parameters = Parameters::of(query, &["pass"], clock());
     if let Some(pass) = parameters.map_err(HttpError::bad)?.text("pass") {
         return before(&service, &pass).await;
@@ -24,7 +24,7 @@ pub(super) async fn get(
     Ok(zstd(file??))
 }
 
-async fn before(service: &Service, pass: &str) -> Result<Response, HttpError> {
+async fn before(service: &Service, pass: &str) -> HttpResult {
     let question = SnapshotBefore(pass.to_owned());
     let file = service.worker.runner().journal.ask(question).await?;
     let none = || {

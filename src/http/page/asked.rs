@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::TICKED;
+use crate::http::QueryPairs;
 use crate::model::{Target, Targets, escape};
 
 /// The longest search; longer ones are refused.
@@ -62,7 +63,7 @@ impl Asked {
     ///
     /// # Errors
     /// Names a parameter that is unknown or has no such value.
-    pub(super) fn read(query: Vec<(String, String)>) -> Result<Self, String> {
+    pub(super) fn read(query: QueryPairs) -> Result<Self, String> {
         let mut asked = Self {
             page: 1,
             ..Self::default()
