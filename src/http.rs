@@ -102,6 +102,13 @@ impl HttpError {
     }
 }
 
+/// The page shows the words in the place of what they are about.
+impl From<HttpError> for String {
+    fn from(error: HttpError) -> Self {
+        error.error
+    }
+}
+
 /// No plan is possible on a look.
 impl From<NoSnapshot> for HttpError {
     fn from(error: NoSnapshot) -> Self {

@@ -30,7 +30,7 @@ use super::{HttpError, HttpResult, QueryPairs, Service};
 use crate::access::Peer;
 use asked::Asked;
 use document::{document, security};
-use view::{PageReader, View};
+use view::View;
 use words::text;
 
 /// Says that the targets of a pass were ticked, so that none is none; in the programs' interface none is all.
@@ -66,11 +66,7 @@ pub(super) async fn get(
     headers: HeaderMap,
 ) -> HttpResult {
     let asked = Asked::read(query).map_err(HttpError::bad)?;
-    let reader = PageReader {
-        peer: &peer,
-        headers: &headers,
-    };
-    let view = View::gather(&service, asked, reader).await?;
+    let view = View::gather(&service, asked, &peer, &headers).await?;
     // Beside the requests: 20,000 objects are sorted and written.
     let page = service.heavy(move |_| page(&view)).await?;
     Ok((security(), page).into_response())

@@ -344,12 +344,7 @@ pub(crate) fn of_look(
 }
 
 fn pods(config: &Config, look: &Look, judged: Option<&PlanStatus>) -> PodsStatus {
-    // If the lists could not be read, the pod list cannot be compared with them.
-    let (state, why) = match (&look.pods, judged) {
-        (_, Some(judged)) => (judged.pods, judged.pods_doubt.clone()),
-        (Pods::Unknown(why), None) => (why.into(), Some(why.to_string())),
-        (Pods::Known(_), None) => (SourceState::Known, None),
-    };
+    let (state, why) = judged.map_or_else(|| pods_said(&look.pods), |it| it.pods.clone());
     PodsStatus {
         configured: config.pods.source.label(),
         source: look.pod_origin.source.label(),
@@ -358,6 +353,19 @@ fn pods(config: &Config, look: &Look, judged: Option<&PlanStatus>) -> PodsStatus
         known: state == SourceState::Known,
         state: state.label(),
         why,
+    }
+}
+
+/// How far the pods are known, and why no further.
+pub(super) fn pods_known(knowledge: &Knowledge<'_>) -> (SourceState, Option<String>) {
+    (knowledge.source_state(), knowledge.source_doubt())
+}
+
+/// The same by the pod source alone: lists that could not be read cannot be compared with its answer.
+pub(super) fn pods_said(pods: &Pods) -> (SourceState, Option<String>) {
+    match pods {
+        Pods::Unknown(why) => (why.into(), Some(why.to_string())),
+        Pods::Known(_) => (SourceState::Known, None),
     }
 }
 
@@ -412,8 +420,7 @@ fn errors(look: &Look) -> BTreeMap<&'static str, String> {
 /// What a plan on the look says.
 pub(crate) struct PlanStatus {
     removable: BTreeMap<Target, usize>,
-    pods: SourceState,
-    pods_doubt: Option<String>,
+    pods: (SourceState, Option<String>),
 }
 
 fn judge(service: &Service, look: &Look) -> Option<PlanStatus> {
@@ -431,8 +438,7 @@ impl PlanStatus {
             removable: counts
                 .map(|(target, summary)| (target, summary.remove.values().sum()))
                 .collect(),
-            pods: knowledge.source_state(),
-            pods_doubt: knowledge.source_doubt(),
+            pods: pods_known(&knowledge),
         }
     }
 }

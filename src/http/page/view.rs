@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::super::events::PageState;
 use super::super::quarantine::QuarantinedSandbox;
+use super::super::status::{pods_known, pods_said};
 use super::super::{HttpError, Service, api, clock, doctor, evidence, explain};
 use super::asked::Asked;
 use crate::access::{Asking, Decision, Peer, Scope};
@@ -20,7 +21,7 @@ use crate::gc::Plan;
 use crate::gc::explain::ExplainAnswer;
 use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::health::{HealthFacts, HealthFinding, HealthReport};
-use crate::model::{Brake, Evidence, FailureClass, Pass, Pods, Target, Targets};
+use crate::model::{Brake, Evidence, FailureClass, Pass, Target, Targets};
 use crate::snapshot::{Look, TrendSample};
 use crate::state::EvidenceFilter;
 
@@ -53,13 +54,6 @@ pub(super) struct ShownEvidence {
     pub(super) evidence: Evidence,
     /// The end of its log, or why this client does not get it.
     pub(super) log: PageResult<String>,
-}
-
-/// Who asks for the page.
-#[derive(Clone, Copy)]
-pub(super) struct PageReader<'a> {
-    pub(super) peer: &'a Peer,
-    pub(super) headers: &'a HeaderMap,
 }
 
 /// What comes from the latest look.
@@ -111,11 +105,12 @@ impl View {
     pub(super) async fn gather(
         service: &Service,
         asked: Asked,
-        reader: PageReader<'_>,
+        peer: &Peer,
+        headers: &HeaderMap,
     ) -> Result<Self, HttpError> {
         let state = PageState::of(service);
         let mut max_age = service.config().collect.max_age;
-        if reader.headers.contains_key(LIVE) {
+        if headers.contains_key(LIVE) {
             max_age = max_age.max(LIVE_MAX_AGE);
         }
         let look = service.observer.shared(max_age);
@@ -124,24 +119,20 @@ impl View {
             Ok(Err(_)) | Err(_) => (service.latest(), false),
         };
         let pass = match &asked.pass {
-            Some(id) => Some(
-                api::found(service, id)
-                    .await
-                    .map_err(|problem| problem.error),
-            ),
+            Some(id) => Some(api::found(service, id).await.map_err(String::from)),
             None => None,
         };
         let lines = lines(service, &asked);
         let evidence = evidence_of_pod(service, &asked).await;
         let shown_evidence = match &asked.evidence {
-            Some(id) => Some(shown(service, reader.peer, id.clone()).await),
+            Some(id) => Some(shown(service, peer, id.clone()).await),
             None => None,
         };
         let doctor = match (&look, asked.doctor) {
-            (Some(look), true) => Some(causes(service, look).await),
+            (Some(look), true) => Some(doctor::report(service, look).await.map_err(String::from)),
             (Some(_) | None, _) => None,
         };
-        let may = may(service, reader).await;
+        let may = may(service, peer, headers).await;
         let quarantine = (
             service.quarantined_by_class(look.as_deref()),
             service.quarantined_first(look.as_deref()),
@@ -196,10 +187,8 @@ impl View {
 
 impl NodeView {
     fn of(service: &Service, look: Option<Arc<Look>>, is_new: bool, asked: &Asked) -> Self {
-        let pods = match &look {
-            Some(look) => pods(service, look),
-            None => (SourceState::None, None),
-        };
+        let known = look.as_deref().map(|look| pods(service, look));
+        let pods = known.unwrap_or((SourceState::None, None));
         let mut facts = match &look {
             Some(look) => HealthFacts::of(look, is_new, pods.0),
             None => HealthFacts::without_look(service.runtime_answers()),
@@ -208,22 +197,19 @@ impl NodeView {
             facts.service = Some(HealthFinding::problem("service hangs, restart it"));
         }
         let config = service.config();
-        let plan = |targets: &BTreeSet<Target>| match &look {
-            Some(look) => service
-                .plan_under(look, &config.policy, targets)
-                .map_err(|error| error.to_string()),
-            None => Err("no look at the node has been taken yet".to_owned()),
+        let taken = look.as_ref();
+        let taken = taken.ok_or("no look at the node has been taken yet");
+        let plan = |targets: &BTreeSet<Target>| {
+            let plan = service.plan_under(taken?, &config.policy, targets);
+            plan.map_err(|error| error.to_string())
         };
-        let explanation = asked.explain.as_ref().map(|id| match &look {
-            Some(look) => explain::answer(service, look, id).map_err(|problem| problem.error),
-            None => Err("no look at the node has been taken yet".to_owned()),
-        });
+        let explain = |id: &String| Ok(explain::answer(service, taken?, id)?);
         Self {
             verdict: facts.judge(&config.thresholds, Some(&config.policy), "service"),
             pods,
             plan: plan(&Targets::all().0),
             asked_plan: asked.confirm.then(|| plan(&asked.pass_targets())),
-            explanation,
+            explanation: asked.explain.as_ref().map(explain),
             is_new,
             look,
         }
@@ -233,13 +219,9 @@ impl NodeView {
 /// Returns how far the pods are known. If the lists could not be read, they cannot be compared with them.
 fn pods(service: &Service, look: &Look) -> (SourceState, Option<String>) {
     let config = service.config();
-    match (service.snapshot(look), &look.pods) {
-        (Ok(snapshot), _) => {
-            let knowledge = Knowledge::of(&snapshot, &config.policy);
-            (knowledge.source_state(), knowledge.source_doubt())
-        }
-        (Err(_), pods @ Pods::Unknown(why)) => (pods.into(), Some(why.to_string())),
-        (Err(_), pods @ Pods::Known(_)) => (pods.into(), None),
+    match service.snapshot(look) {
+        Ok(snapshot) => pods_known(&Knowledge::of(&snapshot, &config.policy)),
+        Err(_) => pods_said(&look.pods),
     }
 }
 
@@ -262,8 +244,7 @@ async fn evidence_of_pod(service: &Service, asked: &Asked) -> PageResult<Vec<Evi
 }
 
 async fn shown(service: &Service, peer: &Peer, id: String) -> PageResult<ShownEvidence> {
-    let found = evidence::found(service, id).await;
-    let (evidence, packed) = found.map_err(|problem| problem.error)?;
+    let (evidence, packed) = evidence::found(service, id).await?;
     let log = if !evidence::may_read_logs(service, peer) {
         Err(evidence::NO_LOGS.to_owned())
     } else if let Some(bytes) = unpack(&packed) {
@@ -275,17 +256,12 @@ async fn shown(service: &Service, peer: &Peer, id: String) -> PageResult<ShownEv
     Ok(ShownEvidence { evidence, log })
 }
 
-async fn causes(service: &Service, look: &Look) -> PageResult<Report> {
-    let report = doctor::report(service, look).await;
-    report.map_err(|problem| problem.error)
-}
-
 /// Says whether the reader could begin a pass with what it shows now.
-async fn may(service: &Service, reader: PageReader<'_>) -> MayAct {
-    let authorization = reader.headers.get(header::AUTHORIZATION);
+async fn may(service: &Service, peer: &Peer, headers: &HeaderMap) -> MayAct {
+    let authorization = headers.get(header::AUTHORIZATION);
     let asking = Asking {
         scope: Scope::Act,
-        peer: reader.peer,
+        peer,
         authorization: authorization.and_then(|value| value.to_str().ok()),
         method: &Method::POST,
         route: Some("/gc"),
