@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use super::browser::client;
 use super::{Fixed, HEALTHY, HttpError, READY, Service};
 use crate::access::{Asking, ClientKind, Decision, Peer, Scope};
+use crate::config::Config;
 use crate::metrics::HttpEndpoint;
 use crate::model::{AlertResult, Caller};
 use crate::telemetry::LineLimit;
@@ -44,11 +45,7 @@ pub(super) async fn guard(
     next: Next,
 ) -> Response {
     let config = service.config();
-    let names = AllowedHosts {
-        node: &config.node.name,
-        trusted: &config.web.trusted_hosts,
-    };
-    if let Err(why) = may_ask(&peer, &request, &names) {
+    if let Err(why) = may_ask(&peer, &request, &config) {
         return refuse(&service, &peer, request.uri(), StatusCode::FORBIDDEN, why);
     }
     let Some(scope) = scope(request.method(), request.uri().path()) else {
@@ -140,16 +137,10 @@ fn refuse(service: &Service, peer: &Peer, uri: &Uri, status: StatusCode, why: &s
     HttpError::new(status, why).into_response()
 }
 
-/// The host names that a request may address.
-struct AllowedHosts<'a> {
-    node: &'a str,
-    trusted: &'a [String],
-}
-
 fn may_ask<B>(
     peer: &Peer,
     request: &axum::http::Request<B>,
-    names: &AllowedHosts<'_>,
+    config: &Config,
 ) -> Result<(), &'static str> {
     let headers = request.headers();
     let reads = is_reading(request.method());
@@ -158,7 +149,7 @@ fn may_ask<B>(
     // DNS rebinding, so its `Host` is checked. No browser reaches a unix socket.
     if !peer.is_unix() && (!reads || peer.is_loopback()) {
         let host = host.ok_or("the request has no Host header")?;
-        if !is_ours(host, names) {
+        if !is_ours(host, config) {
             return Err(
                 "the Host header names neither an address, localhost, this node, nor one of \
                         web.trusted_hosts",
@@ -218,7 +209,8 @@ fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, &'stat
     }
 }
 
-fn is_ours(host: &str, names: &AllowedHosts<'_>) -> bool {
+/// Says whether a request may address this host.
+fn is_ours(host: &str, config: &Config) -> bool {
     let name = without_port(host);
     let bare = name
         .strip_prefix('[')
@@ -226,9 +218,10 @@ fn is_ours(host: &str, names: &AllowedHosts<'_>) -> bool {
         .unwrap_or(name);
     bare.parse::<IpAddr>().is_ok()
         || name.eq_ignore_ascii_case("localhost")
-        || name.eq_ignore_ascii_case(names.node)
-        || names
-            .trusted
+        || name.eq_ignore_ascii_case(&config.node.name)
+        || config
+            .web
+            .trusted_hosts
             .iter()
             .any(|trusted| is_trusted(name, trusted) || host.eq_ignore_ascii_case(trusted))
 }
@@ -265,15 +258,14 @@ mod tests {
         headers: &[(&'static str, &str)],
     ) -> Result<(), &'static str> {
         let trusted = ["gc.example", ".gc.svc.cluster.local", "."].map(str::to_owned);
-        let names = AllowedHosts {
-            node: "node-1",
-            trusted: &trusted,
-        };
+        let mut config = Config::default();
+        config.node.name = "node-1".to_owned();
+        config.web.trusted_hosts = trusted.into();
         let mut request = axum::http::Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        may_ask(&tcp(peer), &request.body(()).unwrap(), &names)
+        may_ask(&tcp(peer), &request.body(()).unwrap(), &config)
     }
 
     fn tcp(peer: &str) -> Peer {
