@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::kubelet::{self, Configz, KubeletSettings};
+use super::kubelet::{self, KubeletSettings};
 use super::{ContainerExit, DoctorFacts, Latency, crashes};
 use crate::config::Config;
 use crate::model::ContainerId;
@@ -77,14 +77,12 @@ impl Doctor {
         let configz = pods::kubelet_configz(&config.pods, &config.node.name, &self.disk);
         let (process, configz) = tokio::join!(process, timeout(CONFIGZ, configz));
         let process = process.unwrap_or_else(|error| kubelet::Process::Unread(error.to_string()));
-        let configz = match configz {
-            Ok(None) => Configz::NotAsked,
-            Ok(Some(Ok(bytes))) => Configz::Answer(bytes),
-            Ok(Some(Err(why))) => Configz::Refused(why),
-            Err(_elapsed) => {
-                Configz::Refused("the kubelet gives no answer to /configz in time".to_owned())
-            }
+        let late = |_elapsed| {
+            Some(Err(
+                "the kubelet gives no answer to /configz in time".to_owned()
+            ))
         };
+        let configz = configz.unwrap_or_else(late);
         kubelet::assemble(configz, process)
     }
 }

@@ -91,17 +91,8 @@ impl KubeletSettings {
     }
 }
 
-/// The answer to `/configz`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Configz {
-    /// Crisweep has no credentials for the kubelet.
-    #[default]
-    NotAsked,
-    /// The answer.
-    Answer(Vec<u8>),
-    /// No answer, or a refusal, in words.
-    Refused(String),
-}
+/// The answer to `/configz`, or why there is none, in words; `None`: crisweep has no credentials for the kubelet.
+pub(super) type Configz = Option<Result<Vec<u8>, String>>;
 
 /// A file of the kubelet's configuration, or why it or its directory could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,10 +102,9 @@ pub(super) struct ConfigFile {
 }
 
 /// The process of the kubelet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Process {
     /// No process of that name is visible.
-    #[default]
     Hidden,
     /// `/proc` could not be read, in words.
     Unread(String),
@@ -171,11 +161,11 @@ pub(super) fn assemble(configz: Configz, process: Process) -> KubeletSettings {
         known.settings.extend(value.map(|value| (it.name, value)));
     }
     match configz {
-        Configz::NotAsked => known.missing.push(
+        None => known.missing.push(
             "/configz was not asked: it needs pods.source kubelet, and an account that may get nodes/configz".to_owned(),
         ),
-        Configz::Refused(why) => known.missing.push(why),
-        Configz::Answer(bytes) => match parse::configz(&bytes) {
+        Some(Err(why)) => known.missing.push(why),
+        Some(Ok(bytes)) => match parse::configz(&bytes) {
             Ok(answer) => {
                 sources.insert(0, "/configz".to_owned());
                 for it in KNOWN.iter().filter(|it| it.is_key()) {

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::kubelet;
+use crate::model::labelled;
 
 /// What `GET /api/v1/doctor` answers.
 #[derive(Clone, Debug, Serialize)]
@@ -24,17 +25,16 @@ pub struct Report {
     pub kubelet: kubelet::KubeletSettings,
 }
 
-/// How much a finding matters. The worst is first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// It makes litter, or keeps it from going, now.
-    Problem,
-    /// A change would help.
-    Advice,
-    /// Good to know.
-    Info,
+labelled! {
+    /// How much a finding matters. The worst is first.
+    pub enum Severity {
+        /// It makes litter, or keeps it from going, now.
+        Problem,
+        /// A change would help.
+        Advice,
+        /// Good to know.
+        Info,
+    }
 }
 
 impl Severity {

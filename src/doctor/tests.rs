@@ -14,7 +14,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::kubelet::{Configz, Process, assemble};
+use super::kubelet::{Process, assemble};
 use super::*;
 use crate::config::{Config, Mode};
 use crate::gc::Limit;
@@ -75,7 +75,7 @@ impl Node {
             past: Ok(Past::default()),
             ends: BTreeMap::new(),
             latency: None,
-            kubelet: assemble(Configz::NotAsked, seen(&[])),
+            kubelet: assemble(None, seen(&[])),
         };
         Self {
             facts,

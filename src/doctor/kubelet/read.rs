@@ -41,21 +41,17 @@ pub(in crate::doctor) fn process(host_root: &Path) -> Process {
     let mut unread = None;
     let until = Instant::now() + SEARCH;
     for table in tables {
-        match search(table, until) {
-            Ok(Process::Seen { pid, args, .. }) => {
-                let files = files(host_root, &args);
-                return Process::Seen { pid, args, files };
-            }
-            Ok(Process::Within(program)) => return Process::Within(program),
-            Ok(Process::Hidden | Process::Unread(_)) => {}
+        match search(table, host_root, until) {
+            Ok(Process::Hidden) => {}
+            Ok(found) => return found,
             Err(why) => unread = unread.or(Some(format!("{}: {why}", table.display()))),
         }
     }
     unread.map_or(Process::Hidden, Process::Unread)
 }
 
-/// Looks for a process that is the kubelet, or has it within itself, and is not in a pod. Reads no file of it yet.
-fn search(table: &Path, until: Instant) -> Result<Process, String> {
+/// Looks for a process that is the kubelet, or has it within itself, and is not in a pod.
+fn search(table: &Path, host_root: &Path, until: Instant) -> Result<Process, String> {
     let entries = fs::read_dir(table).map_err(|error| error.kind().to_string())?;
     let mut found = Process::Hidden;
     for (looked_at, entry) in entries.enumerate() {
@@ -72,7 +68,7 @@ fn search(table: &Path, until: Instant) -> Result<Process, String> {
         };
         match program(&args).filter(|_| !is_in_pod(&process)) {
             Some("kubelet") => {
-                let files = Vec::new();
+                let files = files(host_root, &args);
                 return Ok(Process::Seen { pid, args, files });
             }
             Some(other) if found == Process::Hidden => found = Process::Within(other),

@@ -15,7 +15,7 @@ fn seen(args: &[&str], files: &[(&str, &str)]) -> KubeletSettings {
         args: words(args),
         files: files.collect(),
     };
-    assemble(Configz::NotAsked, process)
+    assemble(None, process)
 }
 
 /// A setting's value and where it comes from.
@@ -165,7 +165,7 @@ fn a_file_that_cannot_be_understood_leaves_its_keys_unknown_and_shows_nothing_of
 fn the_kubelets_own_answer_goes_first_and_has_no_flags() {
     let answer = br#"{"kubeletconfig":{"imageGCHighThresholdPercent":77,"imageMaximumGCAge":"0s",
         "evictionHard":{"imagefs.available":"15%","x":{"y":1}},"containerLogMaxFiles":5}}"#;
-    let known = assemble(Configz::Answer(answer.to_vec()), Process::Hidden);
+    let known = assemble(Some(Ok(answer.to_vec())), Process::Hidden);
     assert_eq!(value(&known, IMAGE_HIGH), "77 Configz");
     assert_eq!(known.eviction("imagefs.available"), Some("15%"));
     assert_eq!(value(&known, MAX_DEAD), "unknown");
@@ -175,11 +175,11 @@ fn the_kubelets_own_answer_goes_first_and_has_no_flags() {
         args: words(&["kubelet", "--maximum-dead-containers=9"]),
         files: vec![],
     };
-    let known = assemble(Configz::Answer(answer.to_vec()), process);
+    let known = assemble(Some(Ok(answer.to_vec())), process);
     assert_eq!(value(&known, MAX_DEAD), "9 Flag");
     assert_eq!(value(&known, IMAGE_HIGH), "77 Configz");
     for wrong in ["{}", "null", "[]", "{\"kubeletconfig\":[]}", "<html>"] {
-        let known = assemble(Configz::Answer(wrong.into()), Process::Hidden);
+        let known = assemble(Some(Ok(wrong.into())), Process::Hidden);
         assert!(
             known.settings.is_empty() && known.source.is_empty(),
             "{wrong}"
@@ -193,7 +193,7 @@ fn the_kubelets_own_answer_goes_first_and_has_no_flags() {
 
 #[test]
 fn what_cannot_be_seen_says_what_would_show_it() {
-    let missing = |process| assemble(Configz::NotAsked, process).missing.join("\n");
+    let missing = |process| assemble(None, process).missing.join("\n");
     let hidden = missing(Process::Hidden);
     assert!(
         hidden.contains("hostPID") && hidden.contains("nodes/configz"),

@@ -8,7 +8,7 @@ fn the_kubelets_settings_are_findings_on_each_side_of_their_edge() {
     let with = |args: &[&str], dead: u32| {
         let mut node = Node::new();
         (0..dead).for_each(|attempt| drop(node.dead("web", attempt, 3000)));
-        node.facts.kubelet = assemble(Configz::NotAsked, seen(args));
+        node.facts.kubelet = assemble(None, seen(args));
         node.report()
     };
     let report = with(&[], 199);
@@ -75,7 +75,7 @@ fn the_kubelets_settings_are_findings_on_each_side_of_their_edge() {
 #[test]
 fn an_unseen_kubelet_is_told_with_what_would_show_it() {
     let mut node = Node::new();
-    node.facts.kubelet = assemble(Configz::NotAsked, Process::Hidden);
+    node.facts.kubelet = assemble(None, Process::Hidden);
     let report = node.report();
     let it = found(&report, "kubelet-unknown").unwrap();
     assert!(
@@ -85,7 +85,7 @@ fn an_unseen_kubelet_is_told_with_what_would_show_it() {
     );
     assert_eq!(it.severity, Severity::Info);
     let mut node = Node::new();
-    node.facts.kubelet = assemble(Configz::NotAsked, Process::Within("k3s"));
+    node.facts.kubelet = assemble(None, Process::Within("k3s"));
     let report = node.report();
     assert!(
         found(&report, "kubelet-unknown")
@@ -106,7 +106,7 @@ fn an_ignored_key_is_a_problem_with_the_flag_that_works() {
         content: Ok("kind: KubeletConfiguration\nmaximumDeadContainers: 100\n".to_owned()),
     }];
     let process = Process::Seen { pid, args, files };
-    node.facts.kubelet = assemble(Configz::NotAsked, process);
+    node.facts.kubelet = assemble(None, process);
     let report = node.report();
     let it = found(&report, "kubelet-ignored-key").unwrap();
     assert_eq!(it.severity, Severity::Problem);

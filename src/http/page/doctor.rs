@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::view::View;
 use super::words::{columns, text};
-use crate::doctor::{Finding, Report, Severity};
+use crate::doctor::{Finding, Report};
 
 /// Findings that are shown; the API has more.
 const ROWS_MAX: usize = 20;
@@ -41,14 +41,9 @@ fn report_of(report: &Report) -> Markup {
 }
 
 fn row(finding: &Finding) -> Markup {
-    let kind = match finding.severity {
-        Severity::Problem => "problem",
-        Severity::Advice => "advice",
-        Severity::Info => "info",
-    };
     html! {
         tr {
-            th scope="row" { (kind) }
+            th scope="row" { (finding.severity.label()) }
             td { (text(&finding.summary)) }
             td { (text(&finding.change)) }
         }

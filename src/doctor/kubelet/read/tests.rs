@@ -179,6 +179,6 @@ fn relative_paths_are_not_guessed() {
 #[test]
 fn the_search_of_a_crowded_process_table_has_an_end() {
     let host = host(&[(5, "kubelet"), (6, "kubelet")]);
-    let late = search(&host.path().join("proc"), Instant::now());
+    let late = search(&host.path().join("proc"), host.path(), Instant::now());
     assert!(late.is_err_and(|why| why.contains("first 0 entries")));
 }
