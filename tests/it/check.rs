@@ -3,17 +3,15 @@
 mod detector;
 mod service;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
+use crisweep_sim::{Fault, PodSpec, Rpc, hours};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tonic::Code;
 
+use crate::support::bare::Bare;
 use crate::support::hung::Hung;
 use crate::support::nodes;
-use crate::support::rig::{config, no_harm, write};
 use crate::support::service::run;
 
 /// Off, so that this machine's own disk does not matter.
@@ -55,41 +53,17 @@ async fn check(config: &std::path::Path, args: &[&str]) -> Told {
     }
 }
 
-/// A simulated node without a service.
-struct Bare {
-    sim: Sim,
-    config: PathBuf,
-    dir: TempDir,
-}
-
 impl Bare {
-    fn start(node: NodeBuilder) -> Self {
-        Self::with(node, &json!({}))
-    }
-
-    fn with(node: NodeBuilder, changes: &Value) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let sim = Sim::start(
-            dir.path().join("cri.sock"),
-            node.build(),
-            Options::default(),
-        )
-        .unwrap();
-        let config = write(dir.path(), &config(dir.path(), changes));
-        Self { sim, config, dir }
-    }
-
     async fn check(&self, args: &[&str]) -> Told {
         let told = check(&self.config, args).await;
         assert_eq!(self.sim.calls(), [], "a check changes nothing");
-        no_harm(&self.sim);
         told
     }
 }
 
 #[tokio::test]
 async fn without_the_service_the_runtime_itself_is_asked() {
-    let node = Bare::start(nodes::litter(3));
+    let node = Bare::start(nodes::litter(3), &json!({}));
     let told = node.check(&[]).await;
     assert_eq!(told.code, 0, "{}", told.line);
     let start = "OK: 3 exited, 3 dead sandboxes, lists 0%, image fs ";
@@ -113,7 +87,7 @@ async fn without_the_service_the_runtime_itself_is_asked() {
 #[tokio::test]
 async fn a_reached_threshold_is_a_problem_also_while_thresholds_are_off() {
     let changes = json!({ "thresholds": { "enabled": false, "exited_containers": 5 } });
-    let node = Bare::with(nodes::litter(5), &changes);
+    let node = Bare::start(nodes::litter(5), &changes);
     let line = "PROBLEM: 5 exited containers [runtime; service down]";
     node.check(&[]).await.is(1, line);
     let told = node.check(&["--exited-containers=6"]).await;
@@ -133,7 +107,7 @@ async fn a_list_over_its_limit_is_a_problem() {
 }
 
 async fn list_over_its_limit(compresses: Option<Duration>) {
-    let node = Bare::start(nodes::litter(30));
+    let node = Bare::start(nodes::litter(30), &json!({}));
     node.sim.set_send_limit(2_000);
     node.sim.set_gzip(compresses);
     let told = node.check(&[]).await;
@@ -163,7 +137,7 @@ async fn run_json(config: &std::path::Path) -> Value {
 
 #[tokio::test]
 async fn a_hung_runtime_is_unknown_within_the_limit() {
-    let node = Bare::start(nodes::litter(3));
+    let node = Bare::start(nodes::litter(3), &json!({}));
     node.sim.set_fault(Rpc::Version, Fault::hang());
     let told = node.check(&["--timeout=1s"]).await;
     told.is(
@@ -187,7 +161,7 @@ async fn a_hung_runtime_is_unknown_within_the_limit() {
 
 #[tokio::test]
 async fn a_runtime_that_is_down_is_unknown() {
-    let node = Bare::start(nodes::healthy());
+    let node = Bare::start(nodes::healthy(), &json!({}));
     node.sim.stop().await;
     let told = node.check(&[]).await;
     told.is(
@@ -239,7 +213,7 @@ async fn hostile_names_and_errors_do_not_reach_the_line() {
             .exited(EVIL, 0, hours(3))
             .deleted()
     };
-    let node = Bare::start(nodes::healthy().pods(60, pod));
+    let node = Bare::start(nodes::healthy().pods(60, pod), &json!({}));
     let told = node
         .check(&["--exited-containers=1", "--not-ready-sandboxes=1"])
         .await;
@@ -257,22 +231,4 @@ async fn hostile_names_and_errors_do_not_reach_the_line() {
         }
         node.sim.clear_faults();
     }
-    assert!(node.dir.path().exists());
-}
-
-#[tokio::test]
-async fn help_tells_the_exit_codes_and_an_example() {
-    let output = run(&["check", "--help"]).await;
-    let help = String::from_utf8(output.stdout).unwrap();
-    for part in [
-        "Exit codes:",
-        "  0  ",
-        "  1  ",
-        "  2  ",
-        "crisweep check --self",
-        "--timeout",
-    ] {
-        assert!(help.contains(part), "{part} in {help}");
-    }
-    assert_eq!(run(&["check", "--timeout=0s"]).await.status.code(), Some(2));
 }

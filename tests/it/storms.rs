@@ -16,16 +16,9 @@ use crate::support::{Answer, Page, Rig, nodes};
 /// The most resident memory that a storm may add. A service that kept every alert would need more.
 const GROWTH_MAX_KIB: u64 = 64 << 10;
 
-fn resident_kib(rig: &Rig) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", rig.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().nth(1));
-    number.unwrap().parse().unwrap()
-}
-
 /// Sends bodies over this many connections, each after the previous answer; returns the count of each status.
 async fn storm(rig: &Rig, senders: usize, bodies: Vec<Value>) -> BTreeMap<u16, usize> {
-    let before = resident_kib(rig);
+    let before = rig.resident_kib();
     let count = bodies.len();
     let bodies = Arc::new(bodies);
     let began = Instant::now();
@@ -45,7 +38,7 @@ async fn storm(rig: &Rig, senders: usize, bodies: Vec<Value>) -> BTreeMap<u16, u
     for status in tasks.join_all().await.into_iter().flatten() {
         *counts.entry(status).or_default() += 1;
     }
-    let after = resident_kib(rig);
+    let after = rig.resident_kib();
     println!(
         "{count} calls in {:?}: {counts:?}; {before} KiB before, {after} after",
         began.elapsed()

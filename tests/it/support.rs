@@ -1,6 +1,7 @@
 //! Support for service tests: a simulated runtime, and the real program beside it.
 
 pub(crate) mod answer;
+pub(crate) mod bare;
 pub(crate) mod ca;
 pub(crate) mod h2_client;
 pub(crate) mod hung;

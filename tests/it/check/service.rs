@@ -21,10 +21,7 @@ async fn over_tcp(rig: &Rig, args: &[&str]) -> Told {
 
 #[tokio::test]
 async fn the_service_is_asked_over_its_unix_socket() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = format!("unix:{}", dir.path().join("crisweep.sock").display());
-    let changes = json!({ "web": { "listen": ["127.0.0.1:0", socket] } });
-    let rig = Rig::start(nodes::litter(5), changes).await;
+    let (rig, _dir) = Rig::with_socket(nodes::litter(5), json!({})).await;
     let config = rig.config_file();
     let asked = rig.sim.call_count(Rpc::ListImages);
     let told = check(

@@ -3,8 +3,7 @@
 use crisweep_sim::{NodeBuilder, PodSpec, minutes};
 use serde_json::{Value, json};
 
-use super::oneshot::{Bare, text};
-use crate::support::service::run;
+use crate::support::bare::{Bare, text};
 use crate::support::{Rig, nodes};
 
 fn node() -> NodeBuilder {
@@ -63,22 +62,8 @@ async fn a_runtime_that_is_down_is_no_node_without_litter() {
 
 #[tokio::test]
 async fn the_running_service_answers_with_its_report() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("crisweep.sock");
-    let listen = [
-        "127.0.0.1:0".to_owned(),
-        format!("unix:{}", socket.display()),
-    ];
-    let rig = Rig::start(node(), json!({ "web": { "listen": listen } })).await;
-    let config = rig.config_file();
-    let args = [
-        "--config.file",
-        config.to_str().unwrap(),
-        "doctor",
-        "--output",
-        "json",
-    ];
-    let output = run(&args).await;
+    let (rig, _dir) = Rig::with_socket(node(), json!({})).await;
+    let output = rig.command(&["doctor", "--output", "json"]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("the running service answers"));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -3,8 +3,7 @@
 use crisweep_sim::{NodeBuilder, PodSpec, hours};
 use serde_json::{Value, json};
 
-use super::oneshot::{Bare, text};
-use crate::support::service::run;
+use crate::support::bare::{Bare, text};
 use crate::support::{Rig, nodes};
 
 /// A pod that runs again in a new sandbox: the old one is held by the only record of a container.
@@ -134,22 +133,14 @@ async fn what_is_unknown_or_ambiguous_fails_with_the_candidates() {
 
 #[tokio::test]
 async fn the_running_service_answers_over_its_unix_socket() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("crisweep.sock");
-    let listen = [
-        "127.0.0.1:0".to_owned(),
-        format!("unix:{}", socket.display()),
-    ];
-    let rig = Rig::start(node(), json!({ "web": { "listen": listen } })).await;
-    let file = rig.config_file();
-    let args = ["--config.file", file.to_str().unwrap(), "explain"];
-    let output = run(&[&args[..], &["shop/waits/init"]].concat()).await;
+    let (rig, _dir) = Rig::with_socket(node(), json!({})).await;
+    let output = rig.command(&["explain", "shop/waits/init"]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("the running service answers"));
     let shown = text(&output.stdout);
     one_screen(&shown);
     assert!(shown.contains("stays (newest)"), "{shown}");
-    let output = run(&[&args[..], &["no-such-thing"]].concat()).await;
+    let output = rig.command(&["explain", "no-such-thing"]).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("nothing on this node has the id"));
 }

@@ -1,53 +1,13 @@
 //! `crisweep plan` and `crisweep gc`.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Output, Stdio};
 
-use crisweep_sim::{Cni, Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours, seconds};
+use crisweep_sim::{Cni, Fault, NodeBuilder, PodSpec, Rpc, hours, seconds};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tonic::Code;
 
+use crate::support::bare::{Bare, text};
 use crate::support::nodes;
-use crate::support::rig::{config, no_harm, write};
-use crate::support::service::{run, run_into};
-
-/// A simulated node without a service.
-pub(super) struct Bare {
-    pub(super) sim: Sim,
-    pub(super) config: PathBuf,
-    _dir: TempDir,
-}
-
-impl Bare {
-    pub(super) fn start(node: NodeBuilder, changes: &Value) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let options = Options {
-            pods_file: Some(dir.path().join("pods.json")),
-            ..Options::default()
-        };
-        let sim = Sim::start(dir.path().join("cri.sock"), node.build(), options).unwrap();
-        let config = write(dir.path(), &config(dir.path(), changes));
-        Self {
-            sim,
-            config,
-            _dir: dir,
-        }
-    }
-
-    pub(super) async fn run(&self, args: &[&str]) -> Output {
-        run(&self.with_config(args)).await
-    }
-
-    async fn run_into(&self, args: &[&str], stdout: impl Into<Stdio>) -> Output {
-        run_into(&self.with_config(args), stdout).await
-    }
-
-    fn with_config<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
-        [&["--config.file", self.config.to_str().unwrap()], args].concat()
-    }
-}
 
 fn ended_just_now() -> NodeBuilder {
     let gone = |n| {
@@ -102,18 +62,6 @@ async fn a_record_that_is_too_young_is_no_wait_for_quiet_pods() {
         let told = text(&output.stderr);
         assert!(!told.contains("pods.quiet"), "{told}");
     }
-}
-
-impl Drop for Bare {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            no_harm(&self.sim);
-        }
-    }
-}
-
-pub(super) fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 #[tokio::test]
@@ -207,36 +155,6 @@ async fn a_command_prints_what_it_waits_for() {
         assert!(text(&output.stdout).contains("pod-deleted") || args == ["gc"]);
     }
     assert_eq!(node.sim.calls().len(), 2);
-}
-
-#[tokio::test]
-async fn plan_as_json_equals_the_answer_of_the_api() {
-    let node = Bare::start(nodes::litter(2), &json!({}));
-    let output = node
-        .run(&["plan", "--output", "json", "--target", "containers"])
-        .await;
-    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(plan["removals"].as_array().unwrap().len(), 2);
-    assert_eq!(plan["removals"][0]["reason"], "pod-deleted");
-    assert_eq!(
-        plan["summary"]["containers"]["keep"],
-        json!({ "running": 1 })
-    );
-    assert!(plan["summary"].get("sandboxes").is_none());
-}
-
-#[tokio::test]
-async fn plan_as_json_succeeds_on_a_closed_pipe_and_fails_on_a_full_disk() {
-    let node = Bare::start(nodes::litter(2), &json!({}));
-    let json = ["plan", "--output", "json"];
-    let (reader, closed) = std::io::pipe().unwrap();
-    drop(reader);
-    let output = node.run_into(&json, closed).await;
-    assert!(output.status.success(), "{output:?}");
-    let full = fs::File::options().write(true).open("/dev/full").unwrap();
-    let output = node.run_into(&json, full).await;
-    assert!(!output.status.success(), "{output:?}");
-    assert!(text(&output.stderr).contains("No space"), "{output:?}");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
-use super::oneshot::text;
+use crate::support::bare::text;
 use crate::support::ca::Ca;
 use crate::support::service::{program, run};
 use crate::support::{Rig, nodes};

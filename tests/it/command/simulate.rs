@@ -7,7 +7,7 @@ use std::path::Path;
 use crisweep::snapshot_file::decode;
 use serde_json::{Value, json};
 
-use super::oneshot::{Bare, text};
+use crate::support::bare::{Bare, text};
 use crate::support::service::run;
 use crate::support::{Rig, nodes};
 
@@ -27,20 +27,15 @@ fn policy(dir: &Path, name: &str, changes: &Value) -> String {
 
 #[tokio::test]
 async fn a_simulation_on_the_services_snapshot_is_its_plan() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("crisweep.sock");
     let changes = json!({
         // One look for both.
         "collect": { "max_age": "1h" },
         "pods": { "quiet": "90s" },
         "policy": { "containers": { "max_dead": 1 }, "logs": { "enabled": true } },
-        "web": { "listen": ["127.0.0.1:0", format!("unix:{}", socket.display())] },
     });
-    let rig = Rig::start(nodes::litter(3), changes).await;
+    let (rig, dir) = Rig::with_socket(nodes::litter(3), changes).await;
     let file = dir.path().join("node.json.zst");
-    let config = rig.config_file();
-    let args = ["--config.file", config.to_str().unwrap(), "snapshot"];
-    let output = run(&[&args[..], &[file.to_str().unwrap()]].concat()).await;
+    let output = rig.command(&["snapshot", file.to_str().unwrap()]).await;
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("by the service at unix:"), "{said}");
@@ -80,8 +75,7 @@ async fn a_service_that_refuses_is_named_and_done_without() {
     .await;
     // For the command: the port that the service has taken.
     rig.configure(&json!({ "web": { "listen": [rig.address] } }));
-    let config = rig.config_file();
-    let output = run(&["--config.file", config.to_str().unwrap(), "snapshot", "-"]).await;
+    let output = rig.command(&["snapshot", "-"]).await;
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     for words in [

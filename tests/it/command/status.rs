@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::oneshot::{Bare, text};
+use crate::support::bare::{Bare, text};
 use crate::support::service::run;
 use crate::support::{Rig, nodes};
 
@@ -15,9 +15,7 @@ fn disk_does_not_matter() -> Value {
 async fn one_screen_says_how_the_node_is_and_what_passes_did() {
     let rig = Rig::start(nodes::litter(3), disk_does_not_matter()).await;
     let url = format!("--url=http://{}", rig.address);
-    let config = rig.config_file();
-    let args = ["--config.file", config.to_str().unwrap(), "status", &url];
-    let output = run(&args).await;
+    let output = rig.command(&["status", &url]).await;
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(
@@ -36,7 +34,7 @@ async fn one_screen_says_how_the_node_is_and_what_passes_did() {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     rig.gc("").await;
-    let shown = text(&run(&args).await.stdout);
+    let shown = text(&rig.command(&["status", &url]).await.stdout);
     for words in [
         "last pass   completed ",
         "; exited containers 3 → 0; dead sandboxes 3 → 0",
@@ -65,9 +63,7 @@ async fn a_problem_comes_first_and_brakes_are_named() {
     });
     let rig = Rig::start(nodes::litter(6), changes).await;
     let url = format!("--url=http://{}", rig.address);
-    let config = rig.config_file();
-    let args = ["--config.file", config.to_str().unwrap(), "status", &url];
-    let shown = text(&run(&args).await.stdout);
+    let shown = text(&rig.command(&["status", &url]).await.stdout);
     assert!(
         shown.starts_with("PROBLEM: 6 exited containers [service]\n"),
         "{shown}"

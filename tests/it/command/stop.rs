@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr};
 
-use super::oneshot::{Bare, text};
+use crate::support::bare::{Bare, text};
 use crate::support::service::program;
 use crate::support::wait::{PATIENCE, until_true};
 use crate::support::{Rig, nodes};

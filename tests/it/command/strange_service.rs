@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::oneshot::text;
+use crate::support::bare::text;
 use crate::support::service::run;
 use crate::support::{Rig, nodes};
 

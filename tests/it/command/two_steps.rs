@@ -1,33 +1,18 @@
 //! `crisweep plan --save`, then `crisweep gc --plan`.
 
-use std::process::Output;
-
 use crisweep_sim::{PodSpec, hours};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use super::oneshot::{Bare, text};
+use crate::support::bare::{Bare, text};
 use crate::support::service::run;
 use crate::support::{Rig, nodes};
 
-/// A service with a unix socket beside tokens that nobody shows.
-async fn service() -> (Rig, TempDir) {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("crisweep.sock");
-    let changes =
-        json!({ "web": { "listen": ["127.0.0.1:0", format!("unix:{}", socket.display())] } });
-    (Rig::start(nodes::litter(3), changes).await, dir)
-}
-
-async fn command(rig: &Rig, args: &[&str]) -> Output {
-    let config = rig.config_file();
-    run(&[&["--config.file", config.to_str().unwrap()], args].concat()).await
-}
-
 #[tokio::test]
 async fn a_plan_is_saved_read_and_carried_out() {
-    let (rig, _dir) = service().await;
-    let output = command(&rig, &["plan", "--save", "--target", "containers"]).await;
+    let (rig, _dir) = Rig::with_socket(nodes::litter(3), json!({})).await;
+    let output = rig
+        .command(&["plan", "--save", "--target", "containers"])
+        .await;
     let shown = text(&output.stdout);
     assert_eq!(
         output.status.code(),
@@ -54,13 +39,13 @@ async fn a_plan_is_saved_read_and_carried_out() {
     assert_eq!(rig.get(&format!("/api/v1/plans/{id}")).await.status, 200);
     rig.sim
         .add_pod(&PodSpec::new("appears").exited("app", 0, hours(3)).deleted());
-    let output = command(&rig, &["gc", "--plan", &id, "--dry-run"]).await;
+    let output = rig.command(&["gc", "--plan", &id, "--dry-run"]).await;
     assert!(
         text(&output.stdout).contains("planned (dry run"),
         "{output:?}"
     );
     rig.nothing_was_touched();
-    let output = command(&rig, &["gc", "--plan", &id]).await;
+    let output = rig.command(&["gc", "--plan", &id]).await;
     let shown = text(&output.stdout);
     assert_eq!(
         output.status.code(),
@@ -73,15 +58,15 @@ async fn a_plan_is_saved_read_and_carried_out() {
     assert_eq!(pass["plan"], id.as_str());
     assert_eq!(pass["targets"]["containers"]["removed"], 3);
     assert!(pass["targets"].get("sandboxes").is_none());
-    let output = command(&rig, &["gc", "--plan", "none"]).await;
+    let output = rig.command(&["gc", "--plan", "none"]).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("no plan"), "{output:?}");
 }
 
 #[tokio::test]
 async fn a_saved_plan_as_json_is_the_services_answer() {
-    let (rig, _dir) = service().await;
-    let output = command(&rig, &["plan", "--save", "--output", "json"]).await;
+    let (rig, _dir) = Rig::with_socket(nodes::litter(3), json!({})).await;
+    let output = rig.command(&["plan", "--save", "--output", "json"]).await;
     let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(plan["removals"].as_array().unwrap().len(), 6);
     let id = plan["id"].as_str().unwrap();
@@ -90,7 +75,7 @@ async fn a_saved_plan_as_json_is_the_services_answer() {
 
 #[tokio::test]
 async fn the_command_to_carry_a_plan_out_asks_the_service_that_saved_it() {
-    let (rig, dir) = service().await;
+    let (rig, dir) = Rig::with_socket(nodes::litter(3), json!({})).await;
     let ca = dir.path().join("a 'ca'.crt");
     let token = dir.path().join("token");
     std::fs::write(&token, "t").unwrap();

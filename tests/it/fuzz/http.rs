@@ -133,13 +133,6 @@ impl Attacked {
         }
     }
 
-    fn resident_kib(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.rig().pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-        let number = line.and_then(|line| line.split_whitespace().nth(1));
-        number.unwrap().parse().unwrap()
-    }
-
     /// Attacks it; asserts that it is as before.
     fn withstands(mut self) {
         let read_at = self.read_at();
@@ -185,7 +178,7 @@ impl Attacked {
                 let done = done.load(Ordering::Relaxed);
                 if done > count() / 10 {
                     let half = &mut halves[usize::from(done > count() / 2)];
-                    *half = self.resident_kib().max(*half);
+                    *half = self.rig().resident_kib().max(*half);
                 }
                 thread::sleep(LOOK_EVERY);
             }

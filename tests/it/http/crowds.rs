@@ -21,13 +21,6 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(20);
 /// The most resident memory that slow readers may add.
 const GROWTH_MAX_KIB: u64 = 64 << 10;
 
-fn resident_kib(rig: &Rig) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", rig.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().nth(1));
-    number.unwrap().parse().unwrap()
-}
-
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
 }
@@ -75,7 +68,7 @@ async fn slow_readers_of_plans_share_one_and_block_no_others() {
     let rig = Rig::start(nodes::litter(4_000), changes).await;
     // A complete plan first, so that the memory of planning does not count as growth.
     assert_eq!(rig.get("/api/v1/plan").await.status, 200);
-    let before = resident_kib(&rig);
+    let before = rig.resident_kib();
     let mut readers = Vec::new();
     for _ in 0..240 {
         readers.push(slow_reader(&rig.address, &get("/api/v1/plan")).await);
@@ -88,7 +81,7 @@ async fn slow_readers_of_plans_share_one_and_block_no_others() {
             other => panic!("{other}"),
         }
     }
-    let after = resident_kib(&rig);
+    let after = rig.resident_kib();
     println!("{taken} taken, {refused} refused; {before} KiB before, {after} after");
     assert!((1..=8).contains(&taken), "{taken} plans at a time");
     assert!(after < before + GROWTH_MAX_KIB, "{before} KiB, {after} KiB");

@@ -140,11 +140,7 @@ fn ageless(text: &str) -> Vec<String> {
 #[tokio::test]
 async fn the_command_shows_evidence_with_and_without_the_service() {
     let tree = Tree::plain();
-    let dir = tempfile::tempdir().unwrap();
-    let socket = format!("unix:{}", dir.path().join("crisweep.sock").display());
-    let mut changes = on(&tree, &json!({}));
-    changes["web"] = json!({ "listen": ["127.0.0.1:0", socket] });
-    let mut rig = Rig::start(dead(&tree), changes).await;
+    let (mut rig, _dir) = Rig::with_socket(dead(&tree), on(&tree, &json!({}))).await;
     let (log, said) = lines(0, 3);
     fs::write(log_of(&tree, &rig), &log).unwrap();
     let id = rig.sim.container_id(DEAD).unwrap();

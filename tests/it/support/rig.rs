@@ -3,6 +3,7 @@
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 use std::time::Duration;
 
 use crisweep_proto::cri::{ContainerState, PodSandboxState};
@@ -10,7 +11,7 @@ use crisweep_sim::{Call, Node, NodeBuilder, Options, Rpc, Sim};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::service::Service;
+use super::service::{Service, run};
 use super::wait::until_true;
 
 /// The node's name in configuration and alerts.
@@ -50,6 +51,20 @@ impl Rig {
     /// Starts both, the service with changes to the usual configuration, and waits for readiness.
     pub(crate) async fn start(node: NodeBuilder, changes: Value) -> Self {
         Self::with(node.build(), Options::default(), changes).await
+    }
+
+    /// The same with a unix socket beside its address, in a directory that must live as long.
+    pub(crate) async fn with_socket(node: NodeBuilder, mut changes: Value) -> (Self, TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = format!("unix:{}", dir.path().join("crisweep.sock").display());
+        changes["web"] = json!({ "listen": ["127.0.0.1:0", socket] });
+        (Self::start(node, changes).await, dir)
+    }
+
+    /// Runs a command with the service's configuration.
+    pub(crate) async fn command(&self, args: &[&str]) -> Output {
+        let config = self.config_file();
+        run(&[&["--config.file", config.to_str().unwrap()], args].concat()).await
     }
 
     /// The same on a runtime with options.
