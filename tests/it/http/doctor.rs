@@ -177,15 +177,3 @@ async fn a_runtime_that_gives_no_status_costs_its_figures_alone() {
     );
     assert!(!report["top"]["owners"].as_array().unwrap().is_empty());
 }
-
-#[tokio::test]
-async fn without_a_pod_source_the_rest_is_told() {
-    let changes = json!({ "pods": { "source": "none", "file": null }, "mode": "observe" });
-    let rig = Rig::start(node(), changes).await;
-    let report = doctor(&rig).await;
-    for id in ["pods-unknown", "nothing-is-removed", "litter", "crash-loop"] {
-        assert!(found(&report, id).is_some(), "{id}: {report}");
-    }
-    let litter = found(&report, "litter").unwrap();
-    assert_eq!(litter["details"]["kind"], "unknown");
-}

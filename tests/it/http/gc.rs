@@ -102,24 +102,15 @@ async fn a_wrong_request_is_named_and_removes_nothing() {
     for (query, words) in [
         ("target=pods", "unknown target \"pods\""),
         ("target=", "unknown target"),
-        ("dryrun=true", "unknown parameter \"dryrun\""),
-        ("dry_run=maybe", "\"dry_run\" must be true or false"),
-        ("dry_run=true&dry_run=false", "more than once"),
-        ("max_removals=0", "from 1"),
-        ("max_removals=-5", "from 1"),
         ("max_removals=1e3", "from 1"),
-        ("wait=soon", "\"wait\" must be a duration"),
         ("wait=61m", "at most 1h"),
         ("assume_finished_after=-1h", "must be a duration"),
     ] {
         rig.post(&format!("/gc?{query}")).await.refused(400, words);
     }
     for (body, words) in [
-        ("{", "not JSON"),
-        ("[]", "must be a JSON object"),
         (r#"{"target": 7}"#, "unknown target \"7\""),
         (r#"{"target": [null]}"#, "a list of such names, not null"),
-        (r#"{"dry_run": "no"}"#, "\"dry_run\""),
     ] {
         let request = rig.request("POST", "/gc").body(body);
         crate::support::Answer::of(request)

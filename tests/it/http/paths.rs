@@ -98,17 +98,3 @@ async fn an_unreadable_path_or_query_is_named_in_a_json_error() {
         assert_eq!(rig.get(path).await.status, 200, "{path}");
     }
 }
-
-#[tokio::test]
-async fn the_page_names_the_node_and_its_mode() {
-    let changes = serde_json::json!({ "mode": "observe" });
-    let rig = Rig::start(nodes::healthy(), changes).await;
-    let page = rig.get("/").await;
-    assert_eq!(
-        page.header("content-type"),
-        Some("text/html; charset=utf-8")
-    );
-    for words in ["node-1", "observe", "/metrics", "/api/v1/status"] {
-        assert!(page.text.contains(words), "{words}: {}", page.text);
-    }
-}

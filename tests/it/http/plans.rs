@@ -194,17 +194,3 @@ async fn unknown_plans_and_parameters_are_refused_by_name() {
     }
     assert_eq!(rig.passes().await.len(), 0);
 }
-
-#[tokio::test]
-async fn the_oldest_of_too_many_plans_is_pushed_out() {
-    let rig = Rig::start(nodes::litter(1), json!({})).await;
-    let first = save(&rig, "").await;
-    for _ in 0..10 {
-        save(&rig, "target=images").await;
-    }
-    let list = rig.get("/api/v1/plans").await.json();
-    assert_eq!(list["plans"].as_array().unwrap().len(), 10);
-    rig.post(&format!("/gc?plan={}", id(&first)))
-        .await
-        .refused(404, id(&first));
-}
