@@ -131,7 +131,7 @@ pub(super) async fn cancel(
     tracing::info!(pass.id = %id, by = caller, "pass cancelled by request");
     service.worker.cancel(&id, by);
     if client(&headers) == ClientKind::Browser {
-        return Ok(see_other(&id));
+        return Ok(see_other(&format!("/api/v1/passes/{id}/cancel"), &id));
     }
     Ok(json(StatusCode::ACCEPTED, &record.pass()))
 }

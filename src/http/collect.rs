@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::ask::{PASS_PARAMETERS, PassRequest, read};
-use super::browser::{client, see_other};
+use super::browser::{UNBUFFERED, client, see_other};
 use super::connections::Exchange;
 use super::guard::Requester;
 use super::limits::Class;
@@ -52,7 +52,7 @@ pub(super) async fn post(
     let (record, result) = submit(&service, &ask, by)?;
     let mut response = match client {
         _ if ask.follow => follow(&record),
-        ClientKind::Browser => see_other(record.id()),
+        ClientKind::Browser => see_other("/gc", record.id()),
         ClientKind::Program => answer(record, ask.wait).await,
     };
     let result = HeaderValue::from_static(result.label());
@@ -138,5 +138,5 @@ fn follow(record: &Arc<PassRecord>) -> Response {
         (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
         (header::LOCATION, location),
     ];
-    (headers, Body::from_stream(lines)).into_response()
+    ([UNBUFFERED], headers, Body::from_stream(lines)).into_response()
 }

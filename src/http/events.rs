@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::Service;
 use super::api::NoParameters;
+use super::browser::UNBUFFERED;
 use crate::model::{Pass, escape};
 use crate::pass::record::PassRecord;
 
@@ -77,7 +78,7 @@ pub(super) async fn get(State(service): State<Service>, NoParameters: NoParamete
         Some((Ok::<_, Infallible>(event), listener))
     });
     let heartbeat = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");
-    Sse::new(events).keep_alive(heartbeat).into_response()
+    ([UNBUFFERED], Sse::new(events).keep_alive(heartbeat)).into_response()
 }
 
 impl EventSubscriber {

@@ -125,9 +125,9 @@ fn footer(view: &View) -> Markup {
         footer {
             p {
                 "Configuration " code { (view.config.hash()) } ". For programs: "
-                a href="/metrics" { "metrics" } ", " a href="/api/v1/status" { "status" } ", "
-                a href="/api/v1/plan" { "plan" } ", " a href="/api/v1/passes" { "passes" } ", "
-                a href="/-/ready" { "ready" } ", " a href="/-/healthy" { "healthy" } "."
+                a href="metrics" { "metrics" } ", " a href="api/v1/status" { "status" } ", "
+                a href="api/v1/plan" { "plan" } ", " a href="api/v1/passes" { "passes" } ", "
+                a href="-/ready" { "ready" } ", " a href="-/healthy" { "healthy" } "."
             }
         }
         dialog #dialog aria-labelledby="confirm-title" {}

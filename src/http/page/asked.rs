@@ -168,8 +168,8 @@ impl Asked {
     /// Returns the link to the pass that is shown, or to the page as it is without one.
     pub(super) fn pass_link(&self) -> String {
         match &self.pass {
-            Some(id) => format!("/?pass={}", escape::url(id)),
-            None => "/".to_owned(),
+            Some(id) => format!("./?pass={}", escape::url(id)),
+            None => "./".to_owned(),
         }
     }
 
@@ -191,7 +191,7 @@ impl Asked {
         if self.page > 1 {
             add("page", &self.page.to_string());
         }
-        format!("/?{}", pairs.join("&"))
+        format!("./?{}", pairs.join("&"))
     }
 }
 
@@ -216,10 +216,10 @@ mod tests {
         assert!(asked.wants(Target::Logs) && !asked.wants(Target::Images));
         assert_eq!(
             asked.explanation("x/y"),
-            "/?explain=x%2Fy&q=a%26b&show=stays&target=logs&page=3#explanation"
+            "./?explain=x%2Fy&q=a%26b&show=stays&target=logs&page=3#explanation"
         );
         let next = asked.objects(|it| it.page = 4);
-        assert_eq!(next, "/?q=a%26b&show=stays&target=logs&page=4#objects");
+        assert_eq!(next, "./?q=a%26b&show=stays&target=logs&page=4#objects");
     }
 
     #[test]

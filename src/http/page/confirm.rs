@@ -71,7 +71,7 @@ fn form(view: &View, removals: &BTreeMap<Target, u64>) -> Markup {
     };
     let is_held = view.held().is_some();
     html! {
-        form method="post" action="/gc" {
+        form method="post" action="gc" {
             input type="hidden" name=(TICKED) value="true";
             fieldset {
                 legend { "Only these:" }
@@ -82,7 +82,7 @@ fn form(view: &View, removals: &BTreeMap<Target, u64>) -> Markup {
                     }
                 }
                 // The first button is the one that the Enter key presses.
-                button formmethod="get" formaction="/#confirm" name="confirm" value="pass" data-again { "Count again" }
+                button formmethod="get" formaction="./#confirm" name="confirm" value="pass" data-again { "Count again" }
             }
             @if let MayAct::Not(why) = &view.may { p.problem { (text(why)) } } @else {
                 div.buttons {
@@ -91,7 +91,7 @@ fn form(view: &View, removals: &BTreeMap<Target, u64>) -> Markup {
                     } @else {
                         button #confirmed .danger { (label) }
                     }
-                    a.button href="/" data-close { "Cancel" }
+                    a.button href="./" data-close { "Cancel" }
                 }
             }
         }

@@ -15,7 +15,7 @@ pub(super) fn section(view: &View) -> Markup {
             h2 #doctor-title { "Why litter comes up" }
             @match &view.doctor {
                 None => p {
-                    a.button href="/?doctor=true#doctor" { "Look for the causes" } " "
+                    a.button href="./?doctor=true#doctor" { "Look for the causes" } " "
                     span.muted { "It also asks the kubelet for its settings." }
                 },
                 Some(Err(why)) => p.problem { (text(why)) },
@@ -35,7 +35,7 @@ fn report_of(report: &Report) -> Markup {
         }
         p.muted {
             @if more > 0 { (more) " more. " }
-            a href="/api/v1/doctor" { "As JSON" }
+            a href="api/v1/doctor" { "As JSON" }
         }
     }
 }

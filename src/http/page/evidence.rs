@@ -13,12 +13,12 @@ pub(super) fn list(view: &View) -> Markup {
     html! {
         section #evidence aria-labelledby="evidence-title" {
             h2 #evidence-title { "Evidence of removed containers" }
-            form action="/#evidence" method="get" {
+            form action="./#evidence" method="get" {
                 label for="pod" { "Pod" }
                 input #pod name="pod" value=(text(view.asked.pod.as_deref().unwrap_or_default())) placeholder="name or UID"
                     autocomplete="off" spellcheck="false";
                 button { "Show" }
-                @if view.asked.pod.is_some() { " " a href="/#evidence" { "All pods" } }
+                @if view.asked.pod.is_some() { " " a href="./#evidence" { "All pods" } }
             }
             div #evidence-rows data-live { (rows(view)) }
         }
@@ -37,7 +37,7 @@ fn rows(view: &View) -> Markup {
                 tbody { @for evidence in rows { (row(view, evidence)) } }
             }
             @if rows.len() >= EVIDENCE_ROWS as usize {
-                p.muted { "The latest " (EVIDENCE_ROWS) "; " a href="/api/v1/evidence" { "more as JSON" } }
+                p.muted { "The latest " (EVIDENCE_ROWS) "; " a href="api/v1/evidence" { "more as JSON" } }
             }
         }
     }
@@ -56,7 +56,7 @@ fn row(view: &View, evidence: &Evidence) -> Markup {
     html! {
         tr {
             th scope="row" {
-                a href=(format!("/?evidence={}#shown", evidence.number)) {
+                a href=(format!("./?evidence={}#shown", evidence.number)) {
                     (pod(evidence)) " " (name(&evidence.container)) "#" (evidence.attempt)
                 }
             }
@@ -75,7 +75,7 @@ pub(super) fn shown(view: &View, shown: &PageResult<ShownEvidence>) -> Markup {
                 Err(why) => { h2 #shown-title { "No such evidence" } p.problem { (text(why)) } },
                 Ok(shown) => (of(view, shown)),
             }
-            p { a href="/#evidence" { "Back to all evidence" } }
+            p { a href="./#evidence" { "Back to all evidence" } }
         }
     }
 }
@@ -95,7 +95,7 @@ fn of(view: &View, shown: &ShownEvidence) -> Markup {
             dt { "Removed" }
             dd {
                 (ago(it.kept_at, view.now)) ", " (it.removed_for.label()) ", by pass "
-                a href=(format!("/?pass={}#pass", escape::url(&it.pass))) { (text(&it.pass)) }
+                a href=(format!("./?pass={}#pass", escape::url(&it.pass))) { (text(&it.pass)) }
             }
             dt { "Id" } dd { code { (text(short_id(&it.container_id))) } }
         }
@@ -121,7 +121,7 @@ fn log(shown: &ShownEvidence) -> Markup {
                 @if !it.is_whole { "What was before is not kept. " }
                 @if cut > 0 { (count(cut)) " bytes before are left out here. " }
                 @if it.masked_bytes > 0 { (count(it.masked_bytes)) " bytes that look like secrets are masked. " }
-                a href=(format!("/api/v1/evidence/{}/log", shown.evidence.number)) { "All that is kept, as text" }
+                a href=(format!("api/v1/evidence/{}/log", shown.evidence.number)) { "All that is kept, as text" }
             }
         }
     }

@@ -34,7 +34,7 @@ type GroupKey<'a> = (u8, bool, Option<(&'a str, &'a str, &'a str)>);
 pub(super) fn search(view: &View) -> Markup {
     let asked = &view.asked;
     html! {
-        form #search role="search" action="/#objects" method="get" {
+        form #search role="search" action="./#objects" method="get" {
             label for="q" { "Why does it stay?" }
             input #q type="search" name="q" value=(text(&asked.q)) maxlength="200"
                 placeholder="pod, namespace, id or reason" autocomplete="off" spellcheck="false";
@@ -68,7 +68,7 @@ fn found(asked: &Asked, plan: &Plan) -> Markup {
         (filters(asked))
         p role="status" {
             @if plan.removals.is_empty() && plan.kept.is_empty() { "The node has none." }
-            @else if rows.is_empty() { "Nothing matches. " a href="/#objects" { "Show all" } } @else {
+            @else if rows.is_empty() { "Nothing matches. " a href="./#objects" { "Show all" } } @else {
                 (count(rows.len())) " of " (count(plan.removals.len() + plan.kept.len()))
                 @if pages > 1 { ", page " (page) " of " (count(pages)) }
             }

@@ -92,7 +92,7 @@
     events?.close();
     events = null;
     if (document.hidden) return;
-    events = new EventSource("/api/v1/events");
+    events = new EventSource("api/v1/events");
     let due = null;
     events.addEventListener("open", () => { $("#stale").hidden = true; });
     events.addEventListener("error", () => {

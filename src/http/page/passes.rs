@@ -111,7 +111,7 @@ fn report_words(report: &TargetReport) -> String {
 fn cancel(view: &View, pass: &Pass) -> Markup {
     html! {
         @if !matches!(view.may, MayAct::Not(_)) {
-            form method="post" action=(format!("/api/v1/passes/{}/cancel", pass.id)) {
+            form method="post" action=(format!("api/v1/passes/{}/cancel", pass.id)) {
                 button #cancel { "Cancel this pass" }
                 " " span.muted { "Removals in flight end; nothing new begins." }
             }
@@ -128,7 +128,7 @@ fn waiting(view: &View) -> Markup {
             ul {
                 @for pass in others() {
                     li {
-                        a href=(format!("/?pass={}#pass", pass.id)) { (asked_by(&pass.trigger)) }
+                        a href=(format!("./?pass={}#pass", pass.id)) { (asked_by(&pass.trigger)) }
                         (starts(view, pass))
                     }
                 }
@@ -194,7 +194,7 @@ fn ended(view: &View, pass: &Pass, what: &str) -> Markup {
         (failures(pass))
         (before_after(pass))
         @if view.asked.pass.is_none() {
-            p { a href=(format!("/?pass={}#pass", pass.id)) { "This pass in detail" } }
+            p { a href=(format!("./?pass={}#pass", pass.id)) { "This pass in detail" } }
         }
     }
 }
@@ -271,8 +271,8 @@ fn detail(view: &View, pass: &Pass) -> Markup {
         }
         p.muted {
             "Pass " code { (text(&pass.id)) } ". "
-            a href=(format!("/api/v1/passes/{}", pass.id)) { "As JSON" } ". "
-            a href="/" { "Back to the latest" }
+            a href=(format!("api/v1/passes/{}", pass.id)) { "As JSON" } ". "
+            a href="./" { "Back to the latest" }
         }
     }
 }
@@ -310,7 +310,7 @@ pub(super) fn list(view: &View) -> Markup {
                     }
                 }
                 @if ended().count() > ROWS_MAX {
-                    p.muted { (ended().count() - ROWS_MAX) " more: " a href="/api/v1/passes" { "all as JSON" } }
+                    p.muted { (ended().count() - ROWS_MAX) " more: " a href="api/v1/passes" { "all as JSON" } }
                 }
             }
         }
@@ -336,7 +336,7 @@ fn listed(pass: &Pass, now: Timestamp) -> Markup {
     html! {
         tr {
             th scope="row" {
-                a href=(format!("/?pass={}#pass", pass.id)) title=(pass.id) {
+                a href=(format!("./?pass={}#pass", pass.id)) title=(pass.id) {
                     (ago(pass.finished_at.unwrap_or(pass.queued_at), now))
                 }
             }

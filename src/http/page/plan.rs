@@ -121,10 +121,10 @@ fn buttons(view: &View) -> Markup {
         div #buttons data-live {
             @if let MayAct::Not(why) = &view.may { (elsewhere(view, why)) } @else {
                 div.buttons {
-                    form method="post" action="/gc?dry_run=true" {
+                    form method="post" action="gc?dry_run=true" {
                         button #dry-run { "Dry run" }
                     }
-                    a #remove .button.danger href="/?confirm=pass#confirm" data-dialog {
+                    a #remove .button.danger href="./?confirm=pass#confirm" data-dialog {
                         @if view.config.mode == Mode::Observe { "Run a pass (plans only)…" } @else { "Remove…" }
                     }
                 }

@@ -6,7 +6,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use maud::html;
 
-use super::super::browser::client;
+use super::super::browser::{client, page_from};
 use super::document::{document, security};
 use super::words::text;
 use crate::access::ClientKind;
@@ -19,11 +19,12 @@ pub(in crate::http) struct ErrorText(pub(in crate::http) String);
 pub(in crate::http) async fn for_browsers(request: Request, next: Next) -> Response {
     let is_page = request.uri().path() == "/" || request.method() == Method::POST;
     let wants_page = is_page && client(request.headers()) == ClientKind::Browser;
+    let back = page_from(request.uri().path());
     let answer = next.run(request).await;
     let refusal = answer.extensions().get::<ErrorText>();
     match refusal.filter(|_| wants_page) {
         Some(ErrorText(why)) => {
-            let page = page(answer.status(), why);
+            let page = page(answer.status(), why, &back);
             keep_headers(page, &answer)
         }
         None => answer,
@@ -31,14 +32,14 @@ pub(in crate::http) async fn for_browsers(request: Request, next: Next) -> Respo
 }
 
 /// Shows a refusal as a page.
-fn page(status: StatusCode, why: &str) -> Response {
+fn page(status: StatusCode, why: &str, back: &str) -> Response {
     let reason = status.canonical_reason().unwrap_or("Refused");
     let body = html! {
         main {
             section.problem {
                 h1 { (reason) }
                 p.answer { (text(why)) "." }
-                p { a href="/" { "Back to the page" } }
+                p { a href=(back) { "Back to the page" } }
             }
         }
     };

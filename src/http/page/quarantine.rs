@@ -26,7 +26,7 @@ pub(super) fn section(view: &View) -> Markup {
                     }
                     @if all > SHOWN_MAX {
                         ". The " (SHOWN_MAX) " that are tried next; "
-                        a href="/?q=quarantined&show=stays&target=sandboxes#objects" { "all" }
+                        a href="./?q=quarantined&show=stays&target=sandboxes#objects" { "all" }
                     }
                 }
                 table {

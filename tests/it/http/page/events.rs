@@ -22,6 +22,7 @@ async fn event(stream: &mut Follow) -> Option<(String, Value)> {
 async fn listen(rig: &Rig) -> Follow {
     let stream = Follow::begin(rig.request("GET", "/api/v1/events")).await;
     assert_eq!(stream.header("content-type"), Some("text/event-stream"));
+    assert_eq!(stream.header("x-accel-buffering"), Some("no"));
     stream
 }
 

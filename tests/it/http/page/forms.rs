@@ -14,7 +14,7 @@ async fn a_form_leads_a_browser_to_the_pass_and_a_program_stays_as_it_was() {
     let answer = Answer::of(browser(&rig, "POST", "/gc?dry_run=true")).await;
     assert_eq!(answer.status, 303, "{}", answer.text);
     let page = answer.header("location").unwrap().to_owned();
-    let id = page.strip_prefix("/?pass=").unwrap();
+    let id = page.strip_prefix("./?pass=").unwrap();
     let id = id.strip_suffix("#pass").unwrap().to_owned();
     rig.finished(&id).await;
     let shown = words(&rig.get(&format!("/?pass={id}")).await.text);
@@ -31,6 +31,34 @@ async fn a_form_leads_a_browser_to_the_pass_and_a_program_stays_as_it_was() {
     );
 }
 
+#[tokio::test]
+async fn behind_a_reverse_proxy_the_page_may_be_below_any_path() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    rig.gc("target=containers").await;
+    let pass = rig.passes().await[0]["id"].as_str().unwrap().to_owned();
+    let own = [
+        "/?confirm=pass",
+        "/?doctor=true",
+        "/?q=none",
+        "/?evidence=1",
+    ]
+    .map(str::to_owned);
+    for path in own.into_iter().chain([format!("/?pass={pass}")]) {
+        let page = Answer::of(browser(&rig, "GET", &path)).await.text;
+        assert!(page.contains("href=\"./"), "{page}");
+        for absolute in ["href=\"/", "action=\"/", "url=/", "EventSource(\"/"] {
+            assert!(!page.contains(absolute), "{path}: {absolute} in {page}");
+        }
+    }
+    for (path, back) in [
+        ("/gc?target=none", "./"),
+        ("/api/v1/passes/none/cancel", "./../../../../"),
+    ] {
+        let page = Answer::of(browser(&rig, "POST", path)).await.text;
+        assert!(page.contains(&format!("href=\"{back}\"")), "{page}");
+    }
+}
+
 /// Sends a form of the page.
 async fn form(rig: &Rig, body: &'static str) -> Answer {
     let request = browser(rig, "POST", "/gc").body(body);
@@ -41,7 +69,7 @@ async fn form(rig: &Rig, body: &'static str) -> Answer {
 async fn a_pass_of_the_page_is_for_what_is_ticked_and_none_is_none() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
     let page = rig.get("/?confirm=pass").await.text;
-    let (start, end) = (page.find("action=\"/gc\"").unwrap(), page.len());
+    let (start, end) = (page.find("action=\"gc\"").unwrap(), page.len());
     let form_of_pass = &page[start..start + page[start..end].find("</form>").unwrap()];
     assert_eq!(
         form_of_pass.matches(" checked").count(),
@@ -57,7 +85,7 @@ async fn a_pass_of_the_page_is_for_what_is_ticked_and_none_is_none() {
     let answer = form(&rig, "ticked=true&target=containers").await;
     assert_eq!(answer.status, 303, "{}", answer.text);
     let page = answer.header("location").unwrap().to_owned();
-    let id = page.strip_prefix("/?pass=").unwrap();
+    let id = page.strip_prefix("./?pass=").unwrap();
     let pass = rig.finished(id.strip_suffix("#pass").unwrap()).await;
     let targets: Vec<_> = pass["targets"].as_object().unwrap().keys().collect();
     assert_eq!(targets, ["containers"], "{pass:#}");
@@ -77,6 +105,8 @@ async fn a_running_pass_is_cancelled_by_a_form() {
     let path = format!("/api/v1/passes/{id}/cancel");
     let answer = Answer::of(browser(&rig, "POST", &path)).await;
     assert_eq!(answer.status, 303, "{}", answer.text);
+    let page = answer.header("location").unwrap();
+    assert_eq!(page, format!("./../../../../?pass={id}#pass"));
     rig.sim.clear_faults();
     assert_eq!(rig.finished(&id).await["outcome"], "aborted");
     let answer = Answer::of(browser(&rig, "POST", &path)).await;
