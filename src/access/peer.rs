@@ -21,6 +21,8 @@ pub struct Peer(Arc<PeerInner>);
 struct PeerInner {
     transport: Transport,
     certificate: Option<PeerIdentity>,
+    /// Whether it passes on what another client asks.
+    is_proxy: bool,
     /// The owner of a TCP peer's socket, once found.
     owner: Mutex<Option<u32>>,
 }
@@ -34,24 +36,31 @@ enum Transport {
 impl Peer {
     /// Returns the peer of a TCP connection to `local`.
     pub fn tcp(peer: SocketAddr, local: SocketAddr) -> Self {
-        Self::new(Transport::Tcp { peer, local }, None)
+        Self::new(Transport::Tcp { peer, local }, None, false)
     }
 
     /// Returns the peer of a connection to a unix socket.
     pub fn unix(uid: u32) -> Self {
-        Self::new(Transport::Unix { uid }, None)
+        Self::new(Transport::Unix { uid }, None, false)
     }
 
     /// Returns the same peer with its verified certificate.
     #[must_use]
     pub fn with_certificate(&self, certificate: Option<PeerIdentity>) -> Self {
-        Self::new(self.0.transport, certificate)
+        Self::new(self.0.transport, certificate, self.0.is_proxy)
     }
 
-    fn new(transport: Transport, certificate: Option<PeerIdentity>) -> Self {
+    /// Returns the same peer as one that passes on what another client asks: that it is on this node proves nothing.
+    #[must_use]
+    pub fn as_proxy(&self) -> Self {
+        Self::new(self.0.transport, self.0.certificate.clone(), true)
+    }
+
+    fn new(transport: Transport, certificate: Option<PeerIdentity>, is_proxy: bool) -> Self {
         Self(Arc::new(PeerInner {
             transport,
             certificate,
+            is_proxy,
             owner: Mutex::default(),
         }))
     }
@@ -67,6 +76,11 @@ impl Peer {
             Transport::Tcp { peer, .. } => peer.ip().to_canonical().is_loopback(),
             Transport::Unix { .. } => false,
         }
+    }
+
+    /// Says whether the client itself is a process of this node.
+    pub fn is_on_node(&self) -> bool {
+        !self.0.is_proxy && (self.is_loopback() || self.is_unix())
     }
 
     /// Returns the address that stands for the client where each client has a share: one machine has a whole /64 of
@@ -95,6 +109,12 @@ impl Peer {
     /// Why the peer is not trusted.
     pub(super) fn trusted_owner(&self) -> Result<Caller, String> {
         let uid = match self.0.transport {
+            _ if self.0.is_proxy => {
+                return Err(
+                    "a proxy passed this request on, and without credentials only clients on this node may act"
+                        .into(),
+                );
+            }
             Transport::Unix { uid } => uid,
             Transport::Tcp { .. } if !self.is_loopback() => {
                 return Err(

@@ -76,7 +76,7 @@ pub(super) async fn log(
 /// Says whether a peer that may read may also read logs: without any credential reading is open to the network; what
 /// containers write is not.
 pub(super) fn may_read_logs(service: &Service, peer: &Peer) -> bool {
-    let is_known = peer.is_loopback() || peer.is_unix() || peer.certificate().is_some();
+    let is_known = peer.is_on_node() || peer.certificate().is_some();
     service.access.get().guards_reading() || is_known
 }
 

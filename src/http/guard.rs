@@ -44,6 +44,12 @@ pub(super) async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let peer = if is_passed_on(request.headers()) {
+        request.extensions_mut().insert(peer.as_proxy());
+        peer.as_proxy()
+    } else {
+        peer
+    };
     let config = service.config();
     if let Err(why) = may_ask(&peer, &request, &config) {
         return refuse(&service, &peer, request.uri(), StatusCode::FORBIDDEN, why);
@@ -93,6 +99,12 @@ pub(super) async fn guard(
         }
     }
     response
+}
+
+/// Says whether a proxy names the client whose request it passes on.
+fn is_passed_on(headers: &HeaderMap) -> bool {
+    let names = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
+    names.iter().any(|name| headers.contains_key(*name))
 }
 
 /// The rate limit of the web configuration file is reached. Alertmanager repeats a webhook only after a 5xx.

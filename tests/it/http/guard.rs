@@ -119,3 +119,27 @@ async fn peers_that_are_not_loopback_may_read_and_not_act() {
     assert_eq!(rig.post("/gc?dry_run=true").await.status, 202);
     rig.nothing_was_touched();
 }
+
+#[tokio::test]
+async fn a_proxy_that_names_its_client_is_no_client_on_the_node() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    rig.gc("target=containers").await;
+    for (header, value) in [
+        ("forwarded", "for=192.0.2.1"),
+        ("via", "1.1 proxy"),
+        ("x-forwarded-for", "192.0.2.1"),
+        ("x-real-ip", "192.0.2.1"),
+    ] {
+        let through = |method, path| Answer::of(rig.request(method, path).header(header, value));
+        assert_eq!(through("GET", "/metrics").await.status, 200);
+        let log = through("GET", "/api/v1/evidence/1/log").await;
+        log.refused(403, "");
+        for (method, path) in ACTS {
+            through(method, path)
+                .await
+                .refused(403, "a proxy passed this request on");
+        }
+    }
+    assert_eq!(rig.get("/api/v1/evidence/1/log").await.status, 404);
+    assert_eq!(rig.post("/gc?dry_run=true").await.status, 202);
+}
