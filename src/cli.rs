@@ -60,6 +60,7 @@ Environment:
   NODE_NAME                    this node's name, unless node.name is set
   CONTAINER_RUNTIME_ENDPOINT   the CRI socket, unless it is configured
   CRISWEEP_URL, CRISWEEP_TOKEN_FILE, CRISWEEP_TOKEN, CRISWEEP_CA_FILE,
+  CRISWEEP_CERT_FILE, CRISWEEP_KEY_FILE,
   CRISWEEP_SERVER_NAME         the service to ask, as --service.url
   NO_COLOR, CLICOLOR_FORCE     no colours; colours also outside a terminal
 

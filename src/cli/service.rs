@@ -225,6 +225,10 @@ impl ServiceQuery {
                     | StatusCode::FORBIDDEN),
                     body,
                 )) => ServiceFailureKind::Refuses.with(address.refusal(status, &body)),
+                // It says itself that it speaks TLS there.
+                Ok((status, body)) if body.starts_with(b"crisweep") => {
+                    ServiceFailureKind::Refuses.with(address.refusal(status, &body))
+                }
                 Ok(_) => address.foreign(""),
                 Err(failure) => failure,
             };

@@ -20,7 +20,7 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Reads the client certificate, if there is one.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         sources: Option<&(SecretSource, SecretSource)>,
         disk: &BlockingPool,
     ) -> Result<Option<Self>, Error> {

@@ -81,7 +81,8 @@ fn without_answer(kind: ServiceFailureKind) -> &'static str {
     match kind {
         ServiceFailureKind::Hangs => "service is not healthy: it hangs, restart it",
         ServiceFailureKind::NoAnswer => "service gives no answer",
-        ServiceFailureKind::Down | ServiceFailureKind::Refuses | ServiceFailureKind::Foreign => {
+        ServiceFailureKind::Refuses => "service refuses; give it a unix socket (web.listen)",
+        ServiceFailureKind::Down | ServiceFailureKind::Foreign => {
             "no service answers at the addresses of web.listen"
         }
     }

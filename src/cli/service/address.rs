@@ -11,7 +11,7 @@ use std::time::Duration;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use super::words::{cause, own_words, said};
+use super::words::{cause, own_words, said, wants_certificate};
 use super::{ServiceFailure, ServiceFailureKind, builder};
 use crate::access::Listen;
 use crate::access::web_config::WebConfig;
@@ -104,6 +104,10 @@ impl ServiceAddress {
             Ok(Ok(None)) => Err(self.foreign(&format!(": its answer is longer than {max} bytes"))),
             Ok(Err(error)) => {
                 let error: reqwest::Error = error;
+                if let Some(why) = wants_certificate(&error, self.is_named) {
+                    let words = format!("{} refuses: {why}", self.at());
+                    return Err(ServiceFailureKind::Refuses.with(words));
+                }
                 let is_down = error.is_connect();
                 let cause = format!(": {}", cause(error));
                 if !is_down {

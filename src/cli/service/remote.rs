@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use super::{CONNECT_TIMEOUT, ServiceAddress, builder};
 use crate::cli::output::note;
-use crate::outgoing::tls::{TrustRoots, client_config};
-use crate::outgoing::{self, TlsConfig, dns_name, is_secure_url};
+use crate::outgoing::tls::{Identity, TrustRoots, client_config};
+use crate::outgoing::{self, SecretSource, TlsConfig, dns_name, is_secure_url};
 use crate::runtime::SOCKET_PATH_BYTES_MAX;
 use crate::system::blocking::BlockingPool;
 use crate::telemetry;
@@ -21,8 +21,8 @@ use crate::telemetry;
 /// The name that the certificate of the service must be for, where that is not the URL's host: behind a port-forward.
 const SERVER_NAME: &str = "CRISWEEP_SERVER_NAME";
 
-/// Flags that name the service to ask. `CRISWEEP_URL`, `CRISWEEP_TOKEN_FILE`, `CRISWEEP_TOKEN` and `CRISWEEP_CA_FILE`
-/// are their variables.
+/// Flags that name the service to ask. `CRISWEEP_URL`, `CRISWEEP_TOKEN_FILE`, `CRISWEEP_TOKEN`, `CRISWEEP_CA_FILE`,
+/// `CRISWEEP_CERT_FILE` and `CRISWEEP_KEY_FILE` are their variables.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Which service to ask")]
 pub struct RemoteArgs {
@@ -54,24 +54,51 @@ pub struct RemoteArgs {
         hide_short_help = true
     )]
     pub service_ca_file: Option<PathBuf>,
+    /// File with the client certificate that service.url wants; with service.key-file
+    #[arg(
+        long = "service.cert-file",
+        visible_alias = "cert-file",
+        global = true,
+        value_name = "FILE",
+        hide_short_help = true
+    )]
+    pub service_cert_file: Option<PathBuf>,
+    /// File with the private key of service.cert-file; may be the same file
+    #[arg(
+        long = "service.key-file",
+        visible_alias = "key-file",
+        global = true,
+        value_name = "FILE",
+        hide_short_help = true
+    )]
+    pub service_key_file: Option<PathBuf>,
 }
 
 impl RemoteArgs {
     /// Adds what the environment says and no flag does.
     fn with_environment(mut self) -> (Self, Option<String>) {
         self.service_url = self.service_url.or_else(|| variable("CRISWEEP_URL"));
-        let file = || variable("CRISWEEP_TOKEN_FILE").map(PathBuf::from);
-        self.service_token_file = self.service_token_file.or_else(file);
-        let ca = || variable("CRISWEEP_CA_FILE").map(PathBuf::from);
-        self.service_ca_file = self.service_ca_file.or_else(ca);
+        for (file, name) in [
+            (&mut self.service_token_file, "CRISWEEP_TOKEN_FILE"),
+            (&mut self.service_ca_file, "CRISWEEP_CA_FILE"),
+            (&mut self.service_cert_file, "CRISWEEP_CERT_FILE"),
+            (&mut self.service_key_file, "CRISWEEP_KEY_FILE"),
+        ] {
+            *file = file.take().or_else(|| variable(name).map(PathBuf::from));
+        }
         (self, variable("CRISWEEP_TOKEN"))
     }
 
     /// Says whether one of the flags is there.
     pub(in crate::cli) fn is_given(&self) -> bool {
-        self.service_url.is_some()
-            || self.service_token_file.is_some()
+        self.service_url.is_some() || self.names_a_file()
+    }
+
+    fn names_a_file(&self) -> bool {
+        self.service_token_file.is_some()
             || self.service_ca_file.is_some()
+            || self.service_cert_file.is_some()
+            || self.service_key_file.is_some()
     }
 
     /// Says whether the flags or the environment name a service.
@@ -84,13 +111,12 @@ impl RemoteArgs {
     /// # Errors
     /// If the URL, a file or their combination cannot be used.
     pub(in crate::cli) async fn remote(&self) -> anyhow::Result<Option<ServiceAddress>> {
-        let asks_for_more = self.service_token_file.is_some() || self.service_ca_file.is_some();
         let (args, token) = self.clone().with_environment();
         let Some(url) = &args.service_url else {
             anyhow::ensure!(
-                !asks_for_more,
-                "--service.token-file and --service.ca-file need --service.url: a credential goes to a service that \
-                 is named, and to no other"
+                !self.names_a_file(),
+                "--service.token-file, --service.ca-file, --service.cert-file and --service.key-file need \
+                 --service.url: a credential goes to a service that is named, and to no other"
             );
             return Ok(None);
         };
@@ -101,15 +127,7 @@ impl RemoteArgs {
         };
         let mut remote = match url.strip_prefix("unix:") {
             Some(path) => over_unix(path.trim_start_matches("//"), token.as_deref())?,
-            None => {
-                over_tcp(
-                    url,
-                    token.as_deref(),
-                    args.service_ca_file.as_deref(),
-                    &disk,
-                )
-                .await?
-            }
+            None => over_tcp(url, token.as_deref(), &args, &disk).await?,
         };
         remote.flags = self.flags(&remote.shown);
         Ok(Some(remote))
@@ -124,6 +142,8 @@ impl RemoteArgs {
             ),
             ("--service.token-file", file(&self.service_token_file)),
             ("--service.ca-file", file(&self.service_ca_file)),
+            ("--service.cert-file", file(&self.service_cert_file)),
+            ("--service.key-file", file(&self.service_key_file)),
         ];
         let given = flags.into_iter().filter_map(|(flag, value)| {
             let value = value?;
@@ -197,7 +217,7 @@ fn over_unix(path: &str, token: Option<&str>) -> anyhow::Result<ServiceAddress> 
 async fn over_tcp(
     text: &str,
     token: Option<&str>,
-    ca_file: Option<&Path>,
+    args: &RemoteArgs,
     disk: &BlockingPool,
 ) -> anyhow::Result<ServiceAddress> {
     let url = Url::parse(text).ok();
@@ -214,15 +234,15 @@ async fn over_tcp(
     // Fails only for URLs without a host.
     let _cleared = shown.set_username("").and(shown.set_password(None));
     let shown = shown.as_str().trim_end_matches('/').to_owned();
-    let has_credential = has_password || token.is_some();
-    if has_credential && !is_secure_url(&shown) {
+    let has_secret = has_password || token.is_some();
+    if has_secret && !is_secure_url(&shown) {
         note(&format!(
             "crisweep: the credential goes to {shown} in clear text: use https://"
         ));
     }
     let (mut client, mut base, mut headers) = (builder(), url, headers(token)?);
     if base.scheme() == "https" {
-        client = client.tls_backend_preconfigured(trust(ca_file, disk).await?);
+        client = client.tls_backend_preconfigured(tls(args, disk).await?);
     }
     if let Some(name) = variable(SERVER_NAME) {
         client = named(client, &mut base, &name, &mut headers).await?;
@@ -233,7 +253,7 @@ async fn over_tcp(
         base: base.as_str().trim_end_matches('/').to_owned(),
         client: client.build()?,
         is_named: true,
-        has_credential,
+        has_credential: has_secret || args.service_cert_file.is_some(),
         flags: String::new(),
     })
 }
@@ -265,17 +285,32 @@ async fn named(
     Ok(client.resolve_to_addrs(&name, &found))
 }
 
-async fn trust(
-    ca_file: Option<&Path>,
-    disk: &BlockingPool,
-) -> anyhow::Result<rustls::ClientConfig> {
-    let named =
-        |error: outgoing::Error| anyhow::anyhow!("--service.ca-file: {}", telemetry::chain(&error));
+/// Returns whom the command trusts, and the certificate that it shows.
+async fn tls(args: &RemoteArgs, disk: &BlockingPool) -> anyhow::Result<rustls::ClientConfig> {
+    anyhow::ensure!(
+        args.service_cert_file.is_some() == args.service_key_file.is_some(),
+        "--service.cert-file and --service.key-file need each other"
+    );
+    let named = |flag: &'static str| {
+        move |error: outgoing::Error| anyhow::anyhow!("{flag}: {}", telemetry::chain(&error))
+    };
+    let ca_file = args.service_ca_file.as_deref();
     let pem = match ca_file {
-        Some(path) => Some(outgoing::read(disk, path).await.map_err(named)?),
+        Some(path) => {
+            let read = outgoing::read(disk, path).await;
+            Some(read.map_err(named("--service.ca-file"))?)
+        }
         None => None,
     };
     let trust = pem.as_ref().map_or(TrustRoots::System, TrustRoots::File);
-    let config = client_config(&TlsConfig::default(), trust, None, disk).await;
-    config.map_err(named)
+    let own = args.service_cert_file.clone().map(SecretSource::File);
+    let own = own.zip(args.service_key_file.clone().map(SecretSource::File));
+    let identity = Identity::read(own.as_ref(), disk).await;
+    let identity = identity.map_err(named("--service.cert-file, --service.key-file"))?;
+    let flag = match identity {
+        Some(_) => "--service.ca-file, --service.cert-file, --service.key-file",
+        None => "--service.ca-file",
+    };
+    let config = client_config(&TlsConfig::default(), trust, identity.as_ref(), disk).await;
+    config.map_err(named(flag))
 }

@@ -1,5 +1,8 @@
 //! What commands say of a service's answer that they cannot use: its own words, and the causes of a broken one.
 
+use std::error::Error;
+
+use rustls::AlertDescription as Alert;
 use serde_json::Value;
 
 /// What is said of an answer in another form than this command reads.
@@ -34,24 +37,59 @@ const FOREIGN_MAX_CHARS: usize = 120;
 /// The last cause says most, and the URL is named already.
 pub(super) fn cause(error: reqwest::Error) -> String {
     let error = error.without_url();
-    let mut last: &(dyn std::error::Error + 'static) = &error;
-    loop {
-        if is_plain_http(last) {
-            return "what listens there speaks no TLS; ask it by http://".to_owned();
-        }
-        match last.source() {
-            Some(source) => last = source,
-            None => return last.to_string(),
-        }
+    let wrong = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+    if of_tls(&error) == Some(&wrong) {
+        return "what listens there speaks no TLS; ask it by http://".to_owned();
     }
+    let mut last: &(dyn Error + 'static) = &error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
 }
 
-/// Says whether the answer to a TLS greeting was no TLS.
-fn is_plain_http(mut error: &(dyn std::error::Error + 'static)) -> bool {
-    // `source` of an IO error skips what it holds, which may be another one.
-    while let Some(inner) = error.downcast_ref().and_then(std::io::Error::get_ref) {
-        error = inner;
+/// How servers refuse a client certificate.
+const REFUSED: [Alert; 6] = [
+    Alert::AccessDenied,
+    Alert::BadCertificate,
+    Alert::CertificateExpired,
+    Alert::CertificateRevoked,
+    Alert::CertificateUnknown,
+    Alert::UnknownCA,
+];
+
+/// Says what to do where the service ends the handshake because of the client's certificate, or for want of one.
+pub(super) fn wants_certificate(error: &reqwest::Error, is_named: bool) -> Option<String> {
+    let Some(rustls::Error::AlertReceived(alert)) = of_tls(error) else {
+        return None;
+    };
+    if REFUSED.contains(alert) {
+        return Some(format!(
+            "it does not take the certificate of --service.cert-file ({alert:?})"
+        ));
     }
-    let wrong = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
-    error.downcast_ref() == Some(&wrong)
+    if *alert != Alert::CertificateRequired {
+        return None;
+    }
+    let name = "name one with --service.cert-file and --service.key-file";
+    let socket = "add a unix socket to web.listen, or name the service with --service.url and ";
+    let socket = if is_named { "" } else { socket };
+    Some(format!("it wants a client certificate; {socket}{name}"))
+}
+
+/// Returns the error of the TLS library among the causes.
+fn of_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut at = Some(error);
+    while let Some(error) = at {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        // `source` of an IO error skips what it holds, which may be another one.
+        let held = error.downcast_ref().and_then(std::io::Error::get_ref);
+        at = match held {
+            Some(held) => Some(held),
+            None => error.source(),
+        };
+    }
+    None
 }

@@ -177,6 +177,57 @@ async fn a_named_service_must_show_a_certificate_of_the_named_ca() {
     assert!(text(&output.stderr).contains("none.crt"), "{output:?}");
 }
 
+#[tokio::test]
+async fn a_client_certificate_is_asked_for_by_the_name_of_its_flag_and_then_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let (ca, other) = (Ca::new(), Ca::new());
+    ca.write(&path("ca.crt"));
+    for (ca, name, host) in [
+        (&ca, "server", "localhost"),
+        (&ca, "client", "client.example"),
+        (&other, "stranger", "client.example"),
+    ] {
+        let signed = ca.sign(host);
+        signed.write(&path(&format!("{name}.crt")), &path(&format!("{name}.key")));
+    }
+    let web = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n  client_ca_file: ca.crt\n  \
+               client_auth_type: RequireAndVerifyClientCert\n  client_allowed_sans: [client.example]\n";
+    fs::write(path("web.yml"), web).unwrap();
+    let changes = json!({ "web": { "config_file": path("web.yml") } });
+    let options = crisweep_sim::Options::default();
+    let rig = Rig::unready(nodes::litter(1).build(), options, changes).await;
+    let port = rig.address.rsplit(':').next().unwrap();
+    let url = format!("--url=https://localhost:{port}");
+    let flag = |flag: &str, name: &str| format!("--service.{flag}={}", path(name).display());
+    let ca = flag("ca-file", "ca.crt");
+    let shows = |name: &str| {
+        [("cert-file", "crt"), ("key-file", "key")]
+            .map(|(key, end)| flag(key, &format!("{name}.{end}")))
+    };
+    let ask = async |code: i32, more: &[String], words: &str| {
+        let mut args = vec!["gc", "--dry-run", &url, &ca];
+        args.extend(more.iter().map(String::as_str));
+        let output = run(&args).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(words), "{words:?} is not in: {said}");
+    };
+    let wanted = "wants a client certificate; name one with --service.cert-file";
+    ask(1, &[], wanted).await;
+    ask(1, &shows("stranger"), "does not take the certificate").await;
+    ask(2, &shows("client")[..1], "need each other").await;
+    ask(0, &shows("client"), "runs the pass").await;
+    let check = text(&run(&["check", "--self", &url, &ca]).await.stdout);
+    assert!(check.contains("service refuses"), "{check}");
+    let plain = run(&["plan", &format!("--url=http://localhost:{port}")]).await;
+    assert!(
+        text(&plain.stderr).contains("use https"),
+        "{}",
+        text(&plain.stderr)
+    );
+}
+
 /// Answers each connection with these bytes; without any, never.
 async fn answering(bytes: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
