@@ -32,6 +32,8 @@ const END_PAUSES: [Duration; 3] = [
 ];
 /// How often the pass is read while a terminal shows it.
 const READ_EVERY: Duration = Duration::from_secs(1);
+/// How many questions in a row may have no answer after the progress was cut off.
+const UNANSWERED_MAX: u32 = 3;
 /// The largest refusal that is read.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
@@ -91,15 +93,16 @@ pub(super) async fn gc(found: &ServiceAddress, args: &GcArgs) -> anyhow::Result<
     let asked = found.request(Method::POST, &path).send();
     let response = tokio::time::timeout(ANSWER_TIMEOUT, asked).await;
     let response = response.with_context(at)?.with_context(at)?;
-    let mut response = accepted(found, response).await?;
+    let response = accepted(found, response).await?;
     let header = |name: &str| response.headers().get(name)?.to_str().ok();
-    let path = header(LOCATION.as_str()).filter(|path| path.starts_with('/'));
-    let path = path.with_context(|| format!("{} does not say which pass it runs", at()))?;
-    let path = path.to_owned();
+    // Some reverse proxies rewrite the rest of it.
+    let id = header(LOCATION.as_str()).and_then(|path| path.rsplit('/').next());
+    let id = id.with_context(|| format!("{} does not say which pass it runs", at()))?;
+    let path = format!("/api/v1/passes/{id}");
     let is_merged = header(ADMISSION) == Some(AlertResult::Merged.label());
     let mut watched = WatchedPass {
         found,
-        path: path.clone(),
+        path,
         origin: PassOrigin::Started,
         progress: Progress::new(args.pass.output, args.max_removals),
         cancelled: false,
@@ -111,23 +114,8 @@ pub(super) async fn gc(found: &ServiceAddress, args: &GcArgs) -> anyhow::Result<
             watched.id()
         ));
     }
-    let mut states = std::pin::pin!(states(found, &path));
-    let mut text = Vec::new();
-    loop {
-        tokio::select! {
-            chunk = response.chunk() => match chunk.with_context(at).with_context(|| watched.goes_on())? {
-                Some(chunk) => watched.said(&mut text, &chunk),
-                None => break,
-            },
-            Some(pass) = states.next(), if watched.progress.is_a_line() => {
-                watched.progress.shows(&pass, Instant::now());
-            }
-            () = interrupts.next() => {
-                if watched.interrupted().await? {
-                    return Ok(None);
-                }
-            }
-        }
+    if watched.was_left(response, &mut interrupts).await? {
+        return Ok(None);
     }
     watched.progress.clear();
     tokio::select! {
@@ -140,18 +128,16 @@ pub(super) async fn gc(found: &ServiceAddress, args: &GcArgs) -> anyhow::Result<
     }
 }
 
-/// Returns the pass as it stands, once a second. A question that the service does not answer is left out: the line on
-/// the terminal is not worth the pass.
-fn states<'a>(found: &'a ServiceAddress, path: &'a str) -> impl Stream<Item = Pass> + 'a {
+/// Returns the pass as it stands, once a second.
+fn states<'a>(
+    found: &'a ServiceAddress,
+    path: &'a str,
+) -> impl Stream<Item = anyhow::Result<Pass>> + 'a {
     let mut ticks = tokio::time::interval(READ_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     stream::unfold(ticks, async move |mut ticks| {
-        loop {
-            ticks.tick().await;
-            if let Ok(pass) = read(found, path).await {
-                return Some((pass, ticks));
-            }
-        }
+        ticks.tick().await;
+        Some((read(found, path).await, ticks))
     })
 }
 
@@ -165,6 +151,42 @@ impl WatchedPass<'_> {
     fn id(&self) -> String {
         let id = self.path.rsplit('/').next().unwrap_or_default();
         escape::line(id).into_owned()
+    }
+
+    /// Shows the progress until the pass is over; says whether a person left before. A proxy may end an answer that was
+    /// silent for long: then the pass is asked for, until too many questions in a row have no answer.
+    async fn was_left(
+        &mut self,
+        mut response: Response,
+        interrupts: &mut Interrupts,
+    ) -> anyhow::Result<bool> {
+        let (found, path) = (self.found, self.path.clone());
+        let mut states = std::pin::pin!(states(found, &path));
+        let (mut text, mut is_cut, mut unanswered) = (Vec::new(), false, 0);
+        loop {
+            tokio::select! {
+                chunk = response.chunk(), if !is_cut => match chunk {
+                    Ok(Some(chunk)) => self.said(&mut text, &chunk),
+                    Ok(None) => return Ok(false),
+                    Err(_) => is_cut = true,
+                },
+                Some(read) = states.next(), if is_cut || self.progress.is_a_line() => match read {
+                    Ok(pass) if is_cut && pass.is_done() => return Ok(false),
+                    Ok(pass) => {
+                        unanswered = 0;
+                        self.progress.shows(&pass, Instant::now());
+                    }
+                    // The line on the terminal is not worth the pass.
+                    Err(_) if !is_cut || unanswered < UNANSWERED_MAX => unanswered += 1,
+                    Err(error) => return Err(error.context(self.goes_on())),
+                },
+                () = interrupts.next() => {
+                    if self.interrupted().await? {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
     }
 
     fn goes_on(&self) -> String {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::support::bare::text;
 use crate::support::ca::Ca;
@@ -226,6 +226,45 @@ async fn a_client_certificate_is_asked_for_by_the_name_of_its_flag_and_then_take
         "{}",
         text(&plain.stderr)
     );
+}
+
+/// A proxy before a service that ends each answer to `POST /gc` after its first piece.
+async fn impatient_proxy(rig: &Rig) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, service) = (listener.local_addr().unwrap(), rig.address.clone());
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut behind = TcpStream::connect(&service).await.unwrap();
+            tokio::spawn(async move {
+                let (mut asked, mut said, mut cuts) = ([0; 8192], [0; 8192], false);
+                loop {
+                    let (bytes, to) = tokio::select! {
+                        read = client.read(&mut asked) => {
+                            let bytes = &asked[..read.unwrap_or(0)];
+                            cuts |= bytes.starts_with(b"POST /gc");
+                            (bytes, &mut behind)
+                        }
+                        read = behind.read(&mut said) => (&said[..read.unwrap_or(0)], &mut client),
+                    };
+                    let is_cut = cuts && !bytes.starts_with(b"POST /gc");
+                    if bytes.is_empty() || to.write_all(bytes).await.is_err() || is_cut {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    format!("--service.url=http://{address}")
+}
+
+#[tokio::test]
+async fn gc_watches_a_pass_to_its_end_though_a_proxy_cuts_its_progress_off() {
+    let rig = Rig::start(nodes::litter(3), json!({})).await;
+    let output = run(&["gc", &impatient_proxy(&rig).await]).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(text(&output.stdout).starts_with("completed\n"), "{said}");
+    assert_eq!(rig.passes().await.len(), 1, "it asked once");
 }
 
 /// Answers each connection with these bytes; without any, never.
