@@ -40,6 +40,12 @@ impl std::fmt::Debug for Tls {
     }
 }
 
+/// The protocols of a service without HTTP/2. Some clients name the older one (`curl --http1.0`), and the handshake
+/// fails where none is shared.
+pub(super) const HTTP_1: &[&[u8]] = &[b"http/1.1", b"http/1.0"];
+/// Those of a service with it.
+pub(super) const HTTP_2: &[&[u8]] = &[b"h2", b"http/1.1", b"http/1.0"];
+
 impl Tls {
     /// Reads the certificates and the key. Speaks the first of these protocols that the client speaks.
     ///

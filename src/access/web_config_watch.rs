@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::tls::Tls;
+use super::tls::{HTTP_1, HTTP_2, Tls};
 use super::web_config::{Error, KeyRefusal, WebConfig};
 use crate::system::blocking::BlockingPool;
 
@@ -32,11 +32,7 @@ pub struct WebConfigInForce {
 
 impl WebConfigInForce {
     fn load(web: WebConfig) -> Result<Self, KeyRefusal> {
-        let protocols: &[&[u8]] = if web.http2 {
-            &[b"h2", b"http/1.1"]
-        } else {
-            &[b"http/1.1"]
-        };
+        let protocols = if web.http2 { HTTP_2 } else { HTTP_1 };
         let tls = web.tls.as_ref().map(|tls| Tls::load(tls, protocols));
         let tls = tls.transpose()?;
         Ok(Self { web, tls })

@@ -16,7 +16,7 @@ const PLAIN: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: se
 fn load(dir: &TestDir, more: &str) -> Result<Tls, KeyRefusal> {
     dir.write("web.yml", &format!("{PLAIN}{more}"));
     let web = WebConfig::load(&dir.web()).unwrap();
-    Tls::load(&web.tls.unwrap(), &[b"h2", b"http/1.1"])
+    Tls::load(&web.tls.unwrap(), HTTP_2)
 }
 
 /// What a handshake came to: on the server's side, and the client's connection.
@@ -223,6 +223,9 @@ async fn versions_suites_curves_and_protocols_are_those_of_the_file() {
     let seen = shake(&tls, &ca, None, both).await.client.unwrap();
     assert_eq!(seen.version, ProtocolVersion::TLSv1_3);
     assert_eq!(seen.alpn.as_deref(), Some(b"h2".as_slice()));
+    let old = alpn(&["http/1.0"]);
+    let seen = shake(&tls, &ca, None, old).await.client.unwrap();
+    assert_eq!(seen.alpn.as_deref(), Some(b"http/1.0".as_slice()));
     let only_12 = |config: &mut ClientConfig| {
         let mut provider = default_provider();
         provider
@@ -260,7 +263,7 @@ async fn versions_suites_curves_and_protocols_are_those_of_the_file() {
 async fn http_1_alone_is_offered_on_request() {
     let dir = TestDir::new(PLAIN);
     let web = WebConfig::load(&dir.web()).unwrap();
-    let tls = Tls::load(&web.tls.unwrap(), &[b"http/1.1"]).unwrap();
+    let tls = Tls::load(&web.tls.unwrap(), HTTP_1).unwrap();
     let both = |config: &mut ClientConfig| {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     };
