@@ -10,14 +10,17 @@ mod past;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
+use tokio::sync::oneshot;
 
 use super::database::{DatabaseLimits, NAME, Sync, Writing};
 use super::passes::{self, History, RemovalEnd, RemovalIntent};
 use super::store::{StateDir, Stored};
+use super::writer::{self, WriterHealth, WriterJob};
 use crate::gc::{Removal, Subject};
 use crate::model::{
     Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodRef, PodUid, PodsReport,
@@ -434,6 +437,33 @@ fn a_database_whose_file_was_removed_is_made_anew() {
     store.write(Sync::Now, |it| put(it, at(ended(2)))).unwrap();
     drop(store);
     assert_eq!(ids(&history(dir.path()).ended), ["p-2"]);
+}
+
+#[test]
+fn a_lock_whose_holder_the_disk_tells_late_stops_passes_until_it_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let (holder, _) = live_with(dir.path(), SMALL, &[]);
+    let health = Arc::new(WriterHealth::new(Counter::default(), dir.path().to_owned()));
+    let (queue, jobs) = sync_channel(8);
+    let store = StateDir::new(dir.path().to_owned(), SMALL, "/run/cri.sock".to_owned());
+    // Its caller no longer waits.
+    let (opened, _) = oneshot::channel();
+    let thread = std::thread::spawn({
+        let health = Arc::clone(&health);
+        move || writer::run(store, &jobs, &health, opened)
+    });
+    let locked = || {
+        let (to, answer) = oneshot::channel();
+        queue.send(WriterJob::Lock(to)).unwrap();
+        answer.blocking_recv().unwrap()
+    };
+    let held = locked().unwrap().to_string();
+    assert_eq!(health.status().errors["journal"], held);
+    drop(holder);
+    assert!(locked().is_none());
+    assert!(health.status().locked && health.status().journal);
+    drop(queue);
+    thread.join().unwrap();
 }
 
 #[tokio::test]

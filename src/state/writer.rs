@@ -119,13 +119,16 @@ pub(super) fn run(
 ) {
     let found = open(&mut store, health);
     let held = found.is_err();
-    // The caller may have timed out; then the next start reports the earlier passes.
-    if let Err(Err(held)) = opened.send(found) {
-        tracing::error!(%held, "another crisweep holds the lock, and the disk answered too late: this one goes on without lock and state");
-        health.failed(1, &held.to_string());
-    }
-    if held {
-        return;
+    match opened.send(found) {
+        // The caller ends.
+        Ok(()) if held => return,
+        // It waited no longer, and goes on: each pass that may remove asks for the lock again.
+        Err(Err(held)) => {
+            tracing::error!(%held, "the state directory answers late, and is another crisweep's");
+            health.failed(1, &held.to_string());
+        }
+        // The next start reports the earlier passes.
+        Ok(()) | Err(Ok(_)) => {}
     }
     loop {
         let job = match jobs.try_recv() {
