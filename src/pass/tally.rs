@@ -14,8 +14,8 @@ use crate::pass::record::PassRecord;
 
 /// The remedy for a sandbox removal that times out. Measured on containerd: the runtime aborts the teardown
 /// with the call, and the next call starts it again.
-const TIMEOUT_HINT: &str = "a runtime.removal_timeout shorter than the network teardown makes no \
-                            progress, ever: make it longer than the slowest one";
+const TIMEOUT_HINT: &str = "if the network teardown takes this long, runtime.removal_timeout must be longer: each try \
+                            begins it anew";
 
 /// The breaker looks at the share of failures from this many attempts on.
 const MIN_ATTEMPTS: u64 = 5;
@@ -125,8 +125,8 @@ impl<'a> Tally<'a> {
         journal.tried(pass_id, &done.removal, done.outcome, done.latency);
     }
 
-    /// Notes that the runtime went away during a removal. The second time the object stays: it is tried alone then, so
-    /// it may be the cause, and must not hold back the others.
+    /// Notes that a removal was lost with the runtime. The second time the object stays: it is tried alone then, so it
+    /// may be the cause, and must not hold back the others.
     fn note_loss(&mut self, done: &mut FinishedRemoval) {
         let RemovalOutcome::Lost { why } = &done.outcome else {
             return;
@@ -134,7 +134,7 @@ impl<'a> Tally<'a> {
         self.went_away = true;
         let subject = &done.removal.subject;
         if !self.lost.insert((subject.target, subject.id.clone())) {
-            let why = format!("the runtime went away twice during its removal: {why}");
+            let why = format!("the runtime was away or went away at both tries: {why}");
             done.outcome = RemovalOutcome::failed(FailureClass::Other, why);
         }
     }
@@ -269,10 +269,15 @@ fn log(record: &PassRecord, done: &FinishedRemoval) {
         RemovalOutcome::Skipped { why } => event!(info, "skipped", why,),
         RemovalOutcome::NotBegun => event!(info, "not begun: the pass had to end",),
         RemovalOutcome::Failed { class, why, .. } => {
-            event!(warn, "removal failed", class = class.label(), error = why,);
-            if subject.target == Target::Sandboxes && *class == FailureClass::Timeout {
-                tracing::warn!(pass.id = %record.id(), id = %subject.id, "{TIMEOUT_HINT}");
-            }
+            let is_slow = subject.target == Target::Sandboxes && *class == FailureClass::Timeout;
+            let hint = is_slow.then_some(TIMEOUT_HINT);
+            event!(
+                warn,
+                "removal failed",
+                class = class.label(),
+                error = why,
+                hint,
+            );
         }
         RemovalOutcome::Lost { why } => event!(warn, "the runtime went away", error = why,),
     }
