@@ -454,7 +454,9 @@ fn a_lock_whose_holder_the_disk_tells_late_stops_passes_until_it_is_free() {
     });
     let locked = || {
         let (to, answer) = oneshot::channel();
-        queue.send(WriterJob::Lock(to)).unwrap();
+        let job: WriterJob =
+            Box::new(move |store, health| drop(to.send(writer::lock(store, health))));
+        queue.send(job).unwrap();
         answer.blocking_recv().unwrap()
     };
     let held = locked().unwrap().to_string();
