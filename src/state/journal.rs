@@ -118,8 +118,15 @@ impl Journal {
 
     /// Returns the state of writing.
     pub fn status(&self) -> StateStatus {
-        let inner = self.inner.as_deref();
-        inner.map_or_else(StateStatus::default, |inner| inner.health.status())
+        let Some(inner) = self.inner.as_deref() else {
+            return StateStatus::default();
+        };
+        let mut status = inner.health.status();
+        if inner.owes() {
+            let error = || "the disk gives no answer; what passes write waits".to_owned();
+            status.errors.entry(writer::JOURNAL).or_insert_with(error);
+        }
+        status
     }
 
     /// Writes that a pass begins.
@@ -385,6 +392,7 @@ mod tests {
         let began = Instant::now();
         journal.settled(patience).await;
         assert!(began.elapsed() >= patience);
+        assert!(journal.status().errors["journal"].contains("no answer"));
         let hour = Duration::from_secs(3600);
         for _ in 0..100 {
             journal.intended("p", &[], hour).await;
@@ -396,6 +404,7 @@ mod tests {
         for job in jobs.try_iter() {
             job(&mut store, health);
         }
+        assert_eq!(journal.status().errors.get("journal"), None);
         let again = tokio::time::timeout(patience, journal.settled(hour)).await;
         assert!(again.is_err(), "did not wait");
     }

@@ -31,7 +31,7 @@ pub(super) enum PassPhase {
 }
 
 /// The key of errors in the API.
-const JOURNAL: &str = "journal";
+pub(super) const JOURNAL: &str = "journal";
 
 /// The state of the state directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
