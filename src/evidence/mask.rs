@@ -5,6 +5,8 @@
 //! several lines, are found. Takes time in proportion to the log, whatever it holds. Not a promise: a secret without a
 //! shape cannot be told from a word.
 
+use std::sync::LazyLock;
+
 use super::cri_log::{LogStream, lines};
 
 /// The byte in place of each byte of a secret.
@@ -70,6 +72,10 @@ const NAME_REST_MAX: usize = 16;
 const GAP_MAX: usize = 8;
 /// The longest user and password in a URL.
 const USER_INFO_MAX: usize = 1 << 10;
+/// What comes before a user and password in a URL.
+const USER_INFO: &str = "://";
+/// The first letters of a JWT.
+const JWT: &str = "eyJ";
 const KEY_BEGIN: &str = "-----BEGIN ";
 /// The longest kind of a PEM block.
 const KEY_KIND_MAX: usize = 64;
@@ -130,9 +136,39 @@ fn mask(text: &mut [u8]) -> usize {
     masked
 }
 
-/// Finds the secret whose shape begins at `at`. Looks at a bounded number of bytes if there is none, except for a JWT:
-/// it begins at a word's start only.
+/// The shapes of secrets, a bit each, that may have a byte as their first, second and third: most places of a log begin
+/// none, and need not be compared with each of them. Shapes that share a bit only cost time.
+static BEGINNINGS: LazyLock<[[u64; 256]; 3]> = LazyLock::new(|| {
+    let prefixes = PREFIXES.iter().map(|(prefix, ..)| *prefix);
+    let words = [KEYS, HEADERS, SCHEMES].into_iter().flatten().copied();
+    let shapes = prefixes.chain(words).chain([KEY_BEGIN, USER_INFO, JWT]);
+    let mut beginnings = [[0; 256]; 3];
+    for (shape, number) in shapes.zip((0..u64::BITS).cycle()) {
+        for (shapes, byte) in beginnings.iter_mut().zip(shape.bytes()) {
+            for byte in [byte.to_ascii_lowercase(), byte.to_ascii_uppercase()] {
+                if let Some(shapes) = shapes.get_mut(usize::from(byte)) {
+                    *shapes |= 1 << number;
+                }
+            }
+        }
+    }
+    beginnings
+});
+
+/// Finds the secret whose shape begins at `at`.
 fn secret(text: &[u8], at: usize) -> Option<(usize, usize)> {
+    let begin: &[u8; 3] = text.get(at..)?.first_chunk()?;
+    let shapes = |(of_place, byte): (&[u64; 256], &u8)| of_place.get(usize::from(*byte)).copied();
+    let shapes = BEGINNINGS.iter().zip(begin).filter_map(shapes);
+    if shapes.fold(u64::MAX, |all, some| all & some) == 0 {
+        return None;
+    }
+    shaped(text, at)
+}
+
+/// The same for a place where a secret may begin. Looks at a bounded number of bytes if there is none, except for a JWT:
+/// it begins at a word's start only.
+fn shaped(text: &[u8], at: usize) -> Option<(usize, usize)> {
     let rest = text.get(at..)?;
     let found = match rest.first()? {
         b'-' => private_key(rest),
@@ -164,7 +200,7 @@ fn prefixed(rest: &[u8]) -> Option<(usize, usize)> {
 
 /// `eyJ....eyJ....signature`: all after the first three bytes.
 fn jwt(rest: &[u8]) -> Option<(usize, usize)> {
-    if !rest.starts_with(b"eyJ") {
+    if !rest.starts_with(JWT.as_bytes()) {
         return None;
     }
     let mut end = run(rest, is_base64url, usize::MAX);
@@ -175,7 +211,7 @@ fn jwt(rest: &[u8]) -> Option<(usize, usize)> {
         end += 1;
         end += run(rest.get(end..)?, is_base64url, usize::MAX);
     }
-    Some((3, end))
+    Some((JWT.len(), end))
 }
 
 /// `password = "..."`: the value.
@@ -218,13 +254,13 @@ fn scheme(rest: &[u8]) -> Option<(usize, usize)> {
 
 /// `://user:password@`: the password; all of it if there is no colon.
 fn user_info(rest: &[u8]) -> Option<(usize, usize)> {
-    let info = rest.strip_prefix(b"://")?;
+    let info = rest.strip_prefix(USER_INFO.as_bytes())?;
     let is_in = |b: u8| !b.is_ascii_whitespace() && !b"/?#\"'<>\\".contains(&b);
     let info = info.get(..run(info, is_in, USER_INFO_MAX))?;
     let end = info.iter().rposition(|b| *b == b'@')?;
     let colon = info.iter().position(|b| *b == b':').filter(|at| *at < end);
     let from = colon.map_or(0, |at| at + 1);
-    (from < end).then_some((from + 3, end + 3))
+    (from < end).then_some((from + USER_INFO.len(), end + USER_INFO.len()))
 }
 
 /// `-----BEGIN ... PRIVATE KEY-----`: what follows, up to its end.

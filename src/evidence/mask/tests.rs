@@ -194,6 +194,16 @@ proptest! {
     }
 
     #[test]
+    fn only_places_that_begin_no_secret_are_passed_over(pieces in prop::collection::vec(piece(), 0..20)) {
+        let secrets = shapes().into_iter().map(|(before, _)| before.into_bytes());
+        for text in secrets.chain([pieces.concat()]) {
+            for at in 0..text.len() {
+                prop_assert_eq!(secret(&text, at), shaped(&text, at));
+            }
+        }
+    }
+
+    #[test]
     fn a_secret_is_found_wherever_a_log_has_it(at in 0..40_usize, split in 0..30_usize) {
         let text = format!("{} password=correct-horse-battery {}", "x".repeat(at), "y".repeat(40 - at));
         let (first, second) = text.split_at(at + split);
