@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 
-.PHONY: test check build unit e2e kubelet unit-and-e2e doc rules manifests api docs package page bench fuzz soak stack demo recording pictures screenshots dashboards setup deny sbom deb arm64
+.PHONY: test check build unit e2e kubelet cluster unit-and-e2e doc rules manifests api docs package page bench fuzz soak stack demo recording pictures screenshots dashboards setup deny sbom deb arm64
 
 # Everything that must hold before something lands, and how long each part took. As root on Debian 12: installs what
 # is missing.
@@ -36,6 +36,11 @@ e2e:
 kubelet:
 	tests/e2e/kubelet.sh
 	cargo nextest run --locked --features e2e --test e2e --ignore-default-filter -E 'test(/^kubelet::/)'
+
+# In a real cluster of one node, made from Debian's source; one test at a time. Needs root.
+cluster:
+	tests/e2e/kubelet.sh cluster
+	cargo nextest run --locked --features e2e --test e2e --ignore-default-filter -j 3 -E 'test(/^cluster::/)'
 
 # Both, of which nextest runs as many beside each other as .config/nextest.toml says. Needs root.
 unit-and-e2e:

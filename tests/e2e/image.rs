@@ -21,7 +21,7 @@ use crate::support::population::Population;
 use crate::support::wait::{PATIENCE, wait_for};
 use crate::sweep::{must_stay, sandbox_must_stay};
 
-const IMAGE: &str = "crisweep.test/crisweep:1";
+pub(crate) const IMAGE: &str = "crisweep.test/crisweep:1";
 /// The image's user.
 const USER: u32 = 65532;
 const UID: &str = "0b6f3c1e-6d7a-4a43-9b7e-7c3d1f3a9c10";
@@ -235,7 +235,7 @@ fn build(archive: &str) -> String {
 }
 
 /// Makes the image, imports it, and returns its health check.
-async fn import(node: &Node) -> Vec<String> {
+pub(crate) async fn import(node: &Node) -> Vec<String> {
     let archive = node.dir().join("crisweep.tar");
     build(&format!("docker-archive:{}", archive.display()));
     node.import(&archive, 3).await;

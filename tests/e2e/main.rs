@@ -13,6 +13,7 @@
 mod alertmanagers;
 mod big_lists;
 mod callers;
+mod cluster;
 mod credentials;
 mod demo;
 mod image;

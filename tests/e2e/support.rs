@@ -5,6 +5,7 @@ pub(crate) mod alertmanager;
 #[allow(dead_code, reason = "the service tests use the rest")]
 pub(crate) mod ca;
 pub(crate) mod cgroup;
+pub(crate) mod cluster;
 pub(crate) mod cri;
 pub(crate) mod crisweep;
 pub(crate) mod daemon;

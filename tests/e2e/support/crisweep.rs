@@ -32,26 +32,23 @@ impl Crisweep {
 
     /// The same with other sections of the configuration in place of the usual ones.
     pub(crate) async fn start_with(node: &Node, pods_file: &Path, sections: Value) -> Self {
-        let address = format!("127.0.0.1:{}", free_port());
-        let mut config = json!({
-            "runtime": { "endpoint": format!("unix://{}", node.socket().display()) },
-            "collect": { "max_age": "500ms" },
-            "node": { "name": NODE_NAME },
-            "policy": {
-                "containers": { "min_age": "1s", "max_dead": 0 },
-                "sandboxes": { "min_age": "1s", "max_dead": 0 },
-                "logs": { "pods_root": node.log_root(), "containers_root": node.link_root() },
-            },
-            "gc": { "batch_pause": "2s" },
-            "quarantine": { "base": "2s" },
-            "pods": { "source": "file", "file": pods_file, "settle": "1s", "quiet": "0s" },
-            "state": { "dir": node.dir().join("state") },
-            "web": { "listen": [address] },
-        });
-        for (name, section) in sections.as_object().into_iter().flatten() {
-            config[name] = section.clone();
-        }
+        let (address, config) = usual(node, pods_file, &sections);
         Self::run(node.dir(), address, &config, &[]).await
+    }
+
+    /// Starts it among the node's processes and files, with the kubelet's log directories and with these sections in
+    /// place of the usual ones; waits until it is ready.
+    pub(crate) async fn start_on_node(node: &Node, sections: Value) -> Self {
+        let (address, mut config) = usual(node, Path::new("/"), &sections);
+        config["policy"]["logs"] = json!({ "grace": "5s" });
+        config["web"]["listen"] = json!([address]);
+        let command = command(node.dir(), &config, &[]);
+        let mut crisweep = Self {
+            daemon: Daemon::start_inside(&node.namespaces(), "crisweep", node.dir(), &command),
+            address,
+        };
+        crisweep.ready().await;
+        crisweep
     }
 
     /// Starts it on the demo's node, with sections of a configuration; waits until it is ready.
@@ -63,16 +60,9 @@ impl Crisweep {
 
     /// Starts it with a whole configuration, in which it listens on `address`; waits until it is ready.
     pub(crate) async fn run(dir: &Path, address: String, config: &Value, words: &[&str]) -> Self {
-        // JSON is YAML.
-        let config_file = dir.join("crisweep.yaml");
-        fs::write(&config_file, config.to_string()).unwrap();
-        let mut args: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        args.push(format!("--config.file={}", config_file.display()));
-        // Another build, to measure both in one run.
-        let other = std::env::var("CRISWEEP").ok();
-        let program = other.unwrap_or_else(|| env!("CARGO_BIN_EXE_crisweep").to_owned());
+        let command = command(dir, config, words);
         let mut crisweep = Self {
-            daemon: Daemon::start("crisweep", dir, &program, &args),
+            daemon: Daemon::start("crisweep", dir, &command[0], &command[1..]),
             address,
         };
         crisweep.ready().await;
@@ -154,4 +144,41 @@ impl Crisweep {
         })
         .await;
     }
+}
+
+/// Returns an address, and the configuration of a service there, with these sections in place of the usual ones.
+fn usual(node: &Node, pods_file: &Path, sections: &Value) -> (String, Value) {
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut config = json!({
+        "runtime": { "endpoint": format!("unix://{}", node.socket().display()) },
+        "collect": { "max_age": "500ms" },
+        "node": { "name": NODE_NAME },
+        "policy": {
+            "containers": { "min_age": "1s", "max_dead": 0 },
+            "sandboxes": { "min_age": "1s", "max_dead": 0 },
+            "logs": { "pods_root": node.log_root(), "containers_root": node.link_root() },
+        },
+        "gc": { "batch_pause": "2s" },
+        "quarantine": { "base": "2s" },
+        "pods": { "source": "file", "file": pods_file, "settle": "1s", "quiet": "0s" },
+        "state": { "dir": node.dir().join("state") },
+        "web": { "listen": [address] },
+    });
+    for (name, section) in sections.as_object().into_iter().flatten() {
+        config[name] = section.clone();
+    }
+    (address, config)
+}
+
+/// Writes the configuration, and returns the command that starts the service with it.
+fn command(dir: &Path, config: &Value, words: &[&str]) -> Vec<String> {
+    // JSON is YAML.
+    let config_file = dir.join("crisweep.yaml");
+    fs::write(&config_file, config.to_string()).unwrap();
+    // Another build, to measure both in one run.
+    let other = std::env::var("CRISWEEP").ok();
+    let mut command = vec![other.unwrap_or_else(|| env!("CARGO_BIN_EXE_crisweep").to_owned())];
+    command.extend(words.iter().map(|&word| word.to_owned()));
+    command.push(format!("--config.file={}", config_file.display()));
+    command
 }

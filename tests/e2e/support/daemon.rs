@@ -23,12 +23,22 @@ kill -TERM $!
 wait
 "#;
 
+/// Writes its process id, as its namespaces see it, to a file, and becomes the command that follows.
+const WITH_PID_FILE: &str = r#"echo $$ >"$1"; shift; exec "$@""#;
+
 /// A running process with its own group, and its output in a file.
 pub(crate) struct Daemon {
     name: String,
     child: Child,
     stdin: Option<ChildStdin>,
     log: PathBuf,
+    inside: Option<Inside>,
+}
+
+/// Where a process is that runs in namespaces which `nsenter` takes as these arguments.
+struct Inside {
+    namespaces: Vec<String>,
+    pid_file: PathBuf,
 }
 
 impl Daemon {
@@ -39,6 +49,27 @@ impl Daemon {
             .args(["-c", UNTIL_STDIN_ENDS, name, program])
             .args(args);
         Self::start_as_is(name, dir, command)
+    }
+
+    /// Starts a program in the namespaces that `nsenter` takes as these arguments. They must outlive it.
+    pub(crate) fn start_inside(
+        namespaces: &[String],
+        name: &str,
+        dir: &Path,
+        command: &[String],
+    ) -> Self {
+        let pid_file = dir.join(format!("{name}.pid"));
+        let mut args = namespaces.to_vec();
+        args.extend(["sh", "-c", WITH_PID_FILE, name].map(str::to_owned));
+        args.push(pid_file.display().to_string());
+        args.extend_from_slice(command);
+        let mut daemon = Self::start(name, dir, "nsenter", &args);
+        let namespaces = namespaces.to_vec();
+        daemon.inside = Some(Inside {
+            namespaces,
+            pid_file,
+        });
+        daemon
     }
 
     /// Starts a command that ends, with all its children, when its standard input ends.
@@ -58,6 +89,7 @@ impl Daemon {
             child,
             stdin,
             log,
+            inside: None,
         }
     }
 
@@ -85,6 +117,13 @@ impl Daemon {
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
+    /// Sends a signal to a process that [`Daemon::start_inside`] has started.
+    pub(crate) fn signal(&self, signal: &str) {
+        let inside = self.inside.as_ref().unwrap();
+        let sent = inside.signal(signal);
+        assert!(sent, "{}: kill {signal}", self.name);
+    }
+
     /// Fails the test if the process has ended by itself.
     pub(crate) fn assert_alive(&mut self) {
         if let Some(status) = self.child.try_wait().unwrap() {
@@ -93,8 +132,25 @@ impl Daemon {
     }
 }
 
+impl Inside {
+    /// Says whether the signal was sent.
+    fn signal(&self, signal: &str) -> bool {
+        let Ok(pid) = fs::read_to_string(&self.pid_file) else {
+            return false;
+        };
+        let mut kill = Command::new("nsenter");
+        kill.args(&self.namespaces)
+            .args(["kill", signal, pid.trim()]);
+        kill.status().is_ok_and(|status| status.success())
+    }
+}
+
 impl Drop for Daemon {
     fn drop(&mut self) {
+        // To kill `nsenter` is not to kill what it has forked.
+        if let Some(inside) = &self.inside {
+            inside.signal("-KILL");
+        }
         drop(self.stdin.take());
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline {

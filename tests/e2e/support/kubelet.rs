@@ -2,61 +2,103 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::ca::Ca;
 use super::crisweep::NODE_NAME;
 use super::daemon::{Daemon, free_port};
-use super::node::{BUSYBOX_IMAGE, Node, PAUSE_IMAGE};
+use super::node::{BUSYBOX_IMAGE, Node, PAUSE_IMAGE, tools};
 use super::prometheus::http;
 use super::wait::{PATIENCE, wait_for};
 
 /// `kubelet.sh` makes it.
-const PROGRAM: &str = "target/tools/kubelet/kubelet";
+const PROGRAM: &str = "kubelet/kubelet";
 
-/// In the node's namespaces, but for the network's. It writes its process id as they see it, and keeps the pods' logs and
-/// its own files away from the machine's.
+/// Keeps the pods' logs and its own files away from the machine's.
 const INIT: &str = r#"
 set -eu
 dir=$1
 shift
 for fixed in /var/log/pods /var/log/containers "$dir/kubelet"; do
   mkdir -p "$fixed"
-  mount -t tmpfs tmpfs "$fixed"
+  mountpoint -q "$fixed" || mount -t tmpfs tmpfs "$fixed"
 done
 mount --make-rshared "$dir/kubelet"
-echo $$ >"$dir/kubelet.pid"
 exec "$@"
 "#;
+
+/// What makes a kubelet a member of a cluster.
+pub(crate) struct Membership {
+    /// Where it listens, and its node's address.
+    pub(crate) address: String,
+    /// The API server and its account there.
+    pub(crate) kubeconfig: PathBuf,
+    /// Whether it lets everyone do everything, as it can without the API server.
+    pub(crate) is_open: bool,
+}
 
 /// A running kubelet. Its node must outlive it.
 pub(crate) struct Kubelet {
     daemon: Daemon,
     dir: PathBuf,
+    address: String,
     /// Its port with TLS.
     port: u16,
     /// Its port that anyone may read.
     read_only_port: u16,
-    namespaces: Vec<String>,
 }
 
 impl Kubelet {
-    /// Starts it and waits until it lists its pods.
+    /// Starts one that is in no cluster, and waits until it lists its pods.
     pub(crate) async fn start(node: &Node) -> Self {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join(PROGRAM);
+        let dir = node.dir();
+        let ca = Ca::new();
+        for name in ["manifests", "pki", "starts"] {
+            fs::create_dir(dir.join(name)).unwrap();
+        }
+        ca.write(&dir.join("pki/ca.crt"));
+        let signed = ca.sign("127.0.0.1");
+        signed.write(&dir.join("pki/kubelet.crt"), &dir.join("pki/kubelet.key"));
+        // Anonymous requests are allowed, so any text will do.
+        fs::write(dir.join("token"), "any").unwrap();
+        let address = "127.0.0.1".to_owned();
+        let ports = (free_port(), free_port());
+        let mut kubelet = Self::run(node, &node.namespaces(), address, ports, None);
+        kubelet.answers().await;
+        kubelet
+    }
+
+    /// Starts one that is a member of a cluster, in the node's network. Its files are there: the CA, its certificate
+    /// and key.
+    pub(crate) fn join(node: &Node, membership: &Membership) -> Self {
+        let mut namespaces = node.namespaces();
+        namespaces.push("--net".to_owned());
+        let address = membership.address.clone();
+        Self::run(node, &namespaces, address, (10250, 10255), Some(membership))
+    }
+
+    fn run(
+        node: &Node,
+        namespaces: &[String],
+        address: String,
+        (port, read_only_port): (u16, u16),
+        membership: Option<&Membership>,
+    ) -> Self {
+        let program = tools().join(PROGRAM);
         assert!(program.exists(), "run tests/e2e/kubelet.sh first");
         let dir = node.dir().to_owned();
-        let (port, read_only_port) = (free_port(), free_port());
-        write_files(&dir, &node.cgroups().path(), port, read_only_port);
-        let namespaces = node.namespaces();
-        let mut args = namespaces.clone();
-        args.extend(["sh", "-c", INIT, "kubelet-init"].map(str::to_owned));
-        args.push(dir.display().to_string());
-        args.push(program.display().to_string());
+        let mut config = config(&dir, &node.cgroups().path());
+        config["address"] = json!(address);
+        config["port"] = json!(port);
+        config["readOnlyPort"] = json!(read_only_port);
         let shown = dir.display();
-        args.extend([
+        let mut command = ["sh", "-c", INIT, "kubelet-init"]
+            .map(str::to_owned)
+            .to_vec();
+        command.extend([
+            shown.to_string(),
+            program.display().to_string(),
             format!("--config={shown}/kubelet.yaml"),
             "--container-runtime=remote".to_owned(),
             format!(
@@ -70,30 +112,50 @@ impl Kubelet {
             format!("--root-dir={shown}/kubelet"),
             format!("--cert-dir={shown}/pki"),
         ]);
-        let mut kubelet = Self {
-            daemon: Daemon::start("kubelet", &dir, "nsenter", &args),
+        if let Some(member) = membership {
+            command.push(format!("--kubeconfig={}", member.kubeconfig.display()));
+            command.push(format!("--node-ip={}", member.address));
+            // Else it leaves nothing superseded to crisweep.
+            command.push("--maximum-dead-containers-per-container=20".to_owned());
+            config["nodeStatusUpdateFrequency"] = json!("2s");
+        }
+        if membership.is_some_and(|member| !member.is_open) {
+            config["authentication"] = json!({
+                "anonymous": { "enabled": false },
+                "webhook": { "enabled": true, "cacheTTL": "2m" },
+                "x509": { "clientCAFile": dir.join("pki/ca.crt") },
+            });
+            config["authorization"] = json!({ "mode": "Webhook" });
+        }
+        // JSON is YAML.
+        fs::write(dir.join("kubelet.yaml"), config.to_string()).unwrap();
+        Self {
+            daemon: Daemon::start_inside(namespaces, "kubelet", &dir, &command),
             dir,
+            address,
             port,
             read_only_port,
-            namespaces,
-        };
+        }
+    }
+
+    /// Waits until it lists its pods.
+    pub(crate) async fn answers(&mut self) {
         wait_for("the kubelet to answer", PATIENCE, || {
-            kubelet.daemon.assert_alive();
-            let (url, tail) = (kubelet.url(), kubelet.daemon.log_tail());
+            self.daemon.assert_alive();
+            let (url, tail) = (self.url(), self.daemon.log_tail());
             async move {
                 let pods = http::json(&url, &[]).await;
                 pods.map_err(|error| format!("{error}\n{tail}"))
             }
         })
         .await;
-        kubelet
     }
 
     /// Returns the section `pods` of crisweep's configuration.
     pub(crate) fn pods_section(&self, quiet: &str) -> Value {
         json!({
             "source": "kubelet",
-            "kubelet_url": format!("https://127.0.0.1:{}", self.port),
+            "kubelet_url": format!("https://{}:{}", self.address, self.port),
             "kubelet_token_file": self.dir.join("token"),
             "kubelet_ca_file": self.dir.join("pki/ca.crt"),
             "settle": "1s",
@@ -141,11 +203,7 @@ impl Kubelet {
 
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: &str) {
-        let pid = fs::read_to_string(self.dir.join("kubelet.pid")).unwrap();
-        let mut kill = Command::new("nsenter");
-        kill.args(&self.namespaces)
-            .args(["kill", signal, pid.trim()]);
-        assert!(kill.status().unwrap().success());
+        self.daemon.signal(signal);
     }
 
     /// Returns all that it wrote so far.
@@ -154,7 +212,7 @@ impl Kubelet {
     }
 
     fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/pods", self.read_only_port)
+        format!("http://{}:{}/pods", self.address, self.read_only_port)
     }
 
     fn starts_dir(&self) -> PathBuf {
@@ -223,25 +281,14 @@ impl StaticPod {
     }
 }
 
-fn write_files(dir: &Path, cgroup: &str, port: u16, read_only_port: u16) {
-    for name in ["manifests", "pki", "starts"] {
-        fs::create_dir(dir.join(name)).unwrap();
-    }
-    let ca = Ca::new();
-    ca.write(&dir.join("pki/ca.crt"));
-    let signed = ca.sign("127.0.0.1");
-    signed.write(&dir.join("pki/kubelet.crt"), &dir.join("pki/kubelet.key"));
-    // Anonymous requests are allowed, so any text will do.
-    fs::write(dir.join("token"), "any").unwrap();
-    let config = json!({
+/// Returns the settings that all have; anyone may do anything.
+fn config(dir: &Path, cgroup: &str) -> Value {
+    json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "staticPodPath": dir.join("manifests"),
         "fileCheckFrequency": "1s",
         "syncFrequency": "5s",
-        "address": "127.0.0.1",
-        "port": port,
-        "readOnlyPort": read_only_port,
         "healthzPort": 0,
         "tlsCertFile": dir.join("pki/kubelet.crt"),
         "tlsPrivateKeyFile": dir.join("pki/kubelet.key"),
@@ -258,7 +305,5 @@ fn write_files(dir: &Path, cgroup: &str, port: u16, read_only_port: u16) {
         "volumePluginDir": dir.join("volume-plugins"),
         "imageGCHighThresholdPercent": 100,
         "evictionHard": { "memory.available": "1Mi" },
-    });
-    // JSON is YAML.
-    fs::write(dir.join("kubelet.yaml"), config.to_string()).unwrap();
+    })
 }

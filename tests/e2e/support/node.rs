@@ -28,6 +28,11 @@ pub(crate) fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e")
 }
 
+/// The programs that are built or loaded for the tests.
+pub(crate) fn tools() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools")
+}
+
 /// A running containerd with both images and a bridge network. Dropping it ends every process and removes
 /// every file, mount and control group.
 ///
@@ -134,6 +139,11 @@ impl Node {
         let pid = self.containerd.pid();
         let processes = format!("--pid=/proc/{pid}/ns/pid_for_children");
         vec![format!("--target={pid}"), "--mount".to_owned(), processes]
+    }
+
+    /// Returns the process whose namespaces are the node's.
+    pub(crate) fn pid(&self) -> u32 {
+        self.containerd.pid()
     }
 
     /// Returns containerd's socket.
@@ -330,6 +340,7 @@ fn write_config(dir: &Path) {
                 "type": "host-local",
                 "dataDir": dir.join("ipam"),
                 "ranges": [[{ "subnet": "10.213.0.0/16" }]],
+                "routes": [{ "dst": "0.0.0.0/0" }],
             },
         }],
     });
