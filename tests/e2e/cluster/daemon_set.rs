@@ -59,6 +59,23 @@ fn plugin(cluster: &Cluster, words: &str) -> Result<String, String> {
     }
 }
 
+/// Makes a pod of crisweep's that is being deleted: `Running`, without a container. Its finalizer keeps it so.
+async fn ends(cluster: &Cluster, workload: &Workload) {
+    let mut pod = workload.pod("a-ending", "Always", FOREVER);
+    pod["metadata"]["labels"] = json!({ "app.kubernetes.io/name": "crisweep" });
+    pod["metadata"]["finalizers"] = json!(["crisweep.test/hold"]);
+    cluster.apply("crisweep", &[pod]);
+    let pod = "pod/a-ending --namespace=crisweep";
+    let runs = |pod: &Value| pod["status"]["phase"] == "Running";
+    cluster.see(pod, runs).await;
+    cluster.kubectl(&format!("delete {pod} --wait=false"));
+    let has_ended = |pod: &Value| {
+        let state = &pod["status"]["containerStatuses"][0]["state"];
+        runs(pod) && state["running"].is_null()
+    };
+    cluster.see(pod, has_ended).await;
+}
+
 #[tokio::test]
 async fn the_daemon_set_sweeps_its_node_and_the_plugin_asks_it() {
     let cluster = Cluster::start().await;
@@ -87,6 +104,7 @@ async fn the_daemon_set_sweeps_its_node_and_the_plugin_asks_it() {
         .see("job/done", |job| job["status"]["succeeded"] == 1)
         .await;
 
+    ends(&cluster, &workload).await;
     wait_for("a node whose state is known", PATIENCE, || async {
         let status = plugin(&cluster, "status")?;
         if status.starts_with("OK") {

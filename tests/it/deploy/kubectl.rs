@@ -15,8 +15,8 @@ use crate::support::{Rig, nodes};
 
 const PLUGIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kubectl-crisweep");
 
-/// A directory with a kubectl: it knows one pod, and forwards a port of this test until it is ended. As the real one it
-/// warns on standard error, and fails where `items[0]` is of an empty list.
+/// A directory with a kubectl: it forwards a port of this test to one pod until it is ended; another one is being
+/// deleted. As the real one it warns on standard error, and fails where `items[0]` is of an empty list.
 struct Cluster {
     dir: TempDir,
 }
@@ -42,8 +42,9 @@ impl Cluster {
              echo \"$*\" >> {dir}/calls\n\
              case \"$*\" in *'get pods'*) echo 'Warning: the certificate is old' >&2 ;; esac\n\
              case \"$*\" in\n\
-             *'get pods'*spec.nodeName=node-1,*'items[*]'*) printf 'crisweep-abcde crisweep-fghij' ;;\n\
-             *'get pods'*spec.nodeName=node-1,*) printf crisweep-abcde ;;\n\
+             *'get pods'*spec.nodeName=node-1,*'not .metadata.deletionTimestamp'*)\n\
+               printf 'crisweep-abcde crisweep-fghij' ;;\n\
+             *'get pods'*spec.nodeName=node-1,*) printf 'crisweep-aaaaa crisweep-abcde' ;;\n\
              *'get pods'*'items[0]'*) echo 'error: array index out of bounds' >&2; exit 1 ;;\n\
              *'get pods'*) ;;\n\
              *port-forward*pod/crisweep-abcde*)\n\
