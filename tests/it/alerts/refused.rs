@@ -26,7 +26,7 @@ async fn a_body_that_is_no_version_4_webhook_is_refused_with_the_reason() {
         ("[]".to_owned(), "version \"4\""),
         ("alerts=all".to_owned(), "expected value"),
         (changed("version", None), "missing field `version`"),
-        (changed("version", Some(json!("3"))), "only \"4\" is"),
+        (changed("version", Some(json!("3"))), "only version \"4\""),
         (changed("version", Some(json!(4))), "version \"4\""),
         (changed("alerts", None), "missing field `alerts`"),
         (changed("alerts", Some(json!(null))), "null"),
