@@ -441,31 +441,34 @@ fn a_database_whose_file_was_removed_is_made_anew() {
 
 #[test]
 fn a_lock_whose_holder_the_disk_tells_late_stops_passes_until_it_is_free() {
-    let dir = tempfile::tempdir().unwrap();
-    let (holder, _) = live_with(dir.path(), SMALL, &[]);
-    let health = Arc::new(WriterHealth::new(Counter::default(), dir.path().to_owned()));
-    let (queue, jobs) = sync_channel(8);
-    let store = StateDir::new(dir.path().to_owned(), SMALL, "/run/cri.sock".to_owned());
-    // Its caller no longer waits.
-    let (opened, _) = oneshot::channel();
-    let thread = std::thread::spawn({
-        let health = Arc::clone(&health);
-        move || writer::run(store, &jobs, &health, opened)
-    });
-    let locked = || {
-        let (to, answer) = oneshot::channel();
-        let job: WriterJob =
-            Box::new(move |store, health| drop(to.send(writer::lock(store, health))));
-        queue.send(job).unwrap();
-        answer.blocking_recv().unwrap()
-    };
-    let held = locked().unwrap().to_string();
-    assert_eq!(health.status().errors["journal"], held);
-    drop(holder);
-    assert!(locked().is_none());
-    assert!(health.status().locked && health.status().journal);
-    drop(queue);
-    thread.join().unwrap();
+    // Its caller no longer waits, or leaves in the moment of the answer.
+    for waits in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (holder, _) = live_with(dir.path(), SMALL, &[]);
+        let health = Arc::new(WriterHealth::new(Counter::default(), dir.path().to_owned()));
+        let (queue, jobs) = sync_channel(8);
+        let store = StateDir::new(dir.path().to_owned(), SMALL, "/run/cri.sock".to_owned());
+        let (opened, caller) = oneshot::channel();
+        let _caller = waits.then_some(caller);
+        let thread = std::thread::spawn({
+            let health = Arc::clone(&health);
+            move || writer::run(store, &jobs, &health, opened)
+        });
+        let locked = || {
+            let (to, answer) = oneshot::channel();
+            let job: WriterJob =
+                Box::new(move |store, health| drop(to.send(writer::lock(store, health))));
+            queue.send(job).unwrap();
+            answer.blocking_recv().unwrap()
+        };
+        let held = locked().unwrap().to_string();
+        assert_eq!(health.status().errors["journal"], held);
+        drop(holder);
+        assert!(locked().is_none());
+        assert!(health.status().locked && health.status().journal);
+        drop(queue);
+        thread.join().unwrap();
+    }
 }
 
 #[tokio::test]

@@ -117,18 +117,11 @@ pub(super) fn run(
     health: &Arc<WriterHealth>,
     opened: oneshot::Sender<Result<Stored, LockHeld>>,
 ) {
-    let found = open(&mut store, health);
-    let held = found.is_err();
-    match opened.send(found) {
-        // The caller ends.
-        Ok(()) if held => return,
-        // It waited no longer, and goes on: each pass that may remove asks for the lock again.
-        Err(Err(held)) => {
-            tracing::error!(%held, "the state directory answers late, and is another crisweep's");
-            health.failed(1, &held.to_string());
-        }
-        // The next start reports the earlier passes.
-        Ok(()) | Err(Ok(_)) => {}
+    // Its caller may wait no longer, or leave in this moment: then it goes on, and each pass that may remove asks for
+    // the lock again. The next start reports the earlier passes. A caller that is told of a holder drops the queue.
+    if let Err(Err(held)) = opened.send(open(&mut store, health)) {
+        tracing::error!(%held, "the state directory answers late, and is another crisweep's");
+        health.failed(1, &held.to_string());
     }
     loop {
         let job = match jobs.try_recv() {
