@@ -37,7 +37,7 @@ kubelet:
 	tests/e2e/kubelet.sh
 	cargo nextest run --locked --features e2e --test e2e --ignore-default-filter -E 'test(/^kubelet::/)'
 
-# In a real cluster of one node, made from Debian's source; one test at a time. Needs root.
+# In a real cluster of one node, made from Debian's source. Needs root. One test at a time: each takes three threads.
 cluster:
 	tests/e2e/kubelet.sh cluster
 	cargo nextest run --locked --features e2e --test e2e --ignore-default-filter -j 3 -E 'test(/^cluster::/)'
