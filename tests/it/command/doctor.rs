@@ -3,7 +3,8 @@
 use crisweep_sim::{NodeBuilder, PodSpec, minutes};
 use serde_json::{Value, json};
 
-use crate::support::bare::{Bare, text};
+use crate::support::bare::Bare;
+use crate::support::service::text;
 use crate::support::{Rig, nodes};
 
 fn node() -> NodeBuilder {

@@ -3,7 +3,8 @@
 use crisweep_sim::{NodeBuilder, PodSpec, hours};
 use serde_json::{Value, json};
 
-use crate::support::bare::{Bare, text};
+use crate::support::bare::Bare;
+use crate::support::service::text;
 use crate::support::{Rig, nodes};
 
 /// A pod that runs again in a new sandbox: the old one is held by the only record of a container.

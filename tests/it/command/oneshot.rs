@@ -6,8 +6,9 @@ use crisweep_sim::{Cni, Fault, NodeBuilder, PodSpec, Rpc, hours, seconds};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::support::bare::{Bare, text};
+use crate::support::bare::Bare;
 use crate::support::nodes;
+use crate::support::service::text;
 
 fn ended_just_now() -> NodeBuilder {
     let gone = |n| {

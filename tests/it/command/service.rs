@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::support::bare::text;
 use crate::support::ca::Ca;
-use crate::support::service::{program, run};
+use crate::support::service::{program, run, text};
 use crate::support::{Rig, nodes};
 
 fn url(rig: &Rig) -> String {

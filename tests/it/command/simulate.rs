@@ -7,8 +7,8 @@ use std::path::Path;
 use crisweep::snapshot_file::decode;
 use serde_json::{Value, json};
 
-use crate::support::bare::{Bare, text};
-use crate::support::service::run;
+use crate::support::bare::Bare;
+use crate::support::service::{run, text};
 use crate::support::{Rig, nodes};
 
 /// Runs `simulate` and returns its exit code and what it says.

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::bare::{Bare, text};
-use crate::support::service::run;
+use crate::support::bare::Bare;
+use crate::support::service::{run, text};
 use crate::support::{Rig, nodes};
 
 /// The file system of the tests is real, and may be full.

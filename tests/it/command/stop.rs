@@ -17,8 +17,8 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr};
 
-use crate::support::bare::{Bare, text};
-use crate::support::service::program;
+use crate::support::bare::Bare;
+use crate::support::service::{program, text};
 use crate::support::wait::{PATIENCE, until_true};
 use crate::support::{Rig, nodes};
 

@@ -4,8 +4,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::support::bare::text;
-use crate::support::service::run;
+use crate::support::service::{run, text};
 use crate::support::{Rig, nodes};
 
 /// Says that it is a healthy crisweep, and answers all other questions with these bytes.

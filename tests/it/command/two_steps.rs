@@ -3,8 +3,8 @@
 use crisweep_sim::{PodSpec, hours};
 use serde_json::{Value, json};
 
-use crate::support::bare::{Bare, text};
-use crate::support::service::run;
+use crate::support::bare::Bare;
+use crate::support::service::{run, text};
 use crate::support::{Rig, nodes};
 
 #[tokio::test]

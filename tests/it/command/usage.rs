@@ -5,11 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use crate::support::rig::{config, write};
-use crate::support::service::run;
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
+use crate::support::service::{run, text};
 
 #[tokio::test]
 async fn config_prints_the_effective_configuration_which_loads_again() {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::ca::Ca;
+use crate::support::service::text;
 use crate::support::wait::{PATIENCE, until_true};
 use crate::support::{Rig, nodes};
 
@@ -93,10 +94,6 @@ impl Cluster {
     fn calls(&self) -> String {
         fs::read_to_string(self.path("calls")).unwrap()
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[tokio::test]

@@ -46,7 +46,3 @@ impl Drop for Bare {
         }
     }
 }
-
-pub(crate) fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}

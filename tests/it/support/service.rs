@@ -36,6 +36,11 @@ pub(crate) fn program() -> Command {
     command
 }
 
+/// Returns what a program printed.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
 /// Runs the program to its end.
 pub(crate) async fn run(args: &[&str]) -> Output {
     let running = program().args(args).output();
@@ -123,7 +128,7 @@ impl Service {
                 .into_iter()
                 .find(|line| line["message"] == "listening");
             let exited = child.try_wait().unwrap();
-            assert!(exited.is_none(), "{exited:?}: {}", text(&log));
+            assert!(exited.is_none(), "{exited:?}: {}", log_text(&log));
             async move { Some(listening?["address"].as_str()?.to_owned()) }
         })
         .await;
@@ -266,7 +271,7 @@ impl Service {
     /// Waits until it has exited.
     pub(crate) async fn exited(&mut self) -> ExitStatus {
         let exit = tokio::time::timeout(PATIENCE, self.child.wait()).await;
-        exit.unwrap_or_else(|_| panic!("it does not exit: {}", text(&self.log)))
+        exit.unwrap_or_else(|_| panic!("it does not exit: {}", log_text(&self.log)))
             .unwrap()
     }
 
@@ -277,7 +282,7 @@ impl Service {
 
     /// Returns its log as text.
     pub(crate) fn log_text(&self) -> String {
-        text(&self.log)
+        log_text(&self.log)
     }
 
     /// Returns the log lines with this message.
@@ -301,13 +306,13 @@ fn client() -> reqwest::Client {
         .unwrap()
 }
 
-fn text(log: &Path) -> String {
+fn log_text(log: &Path) -> String {
     fs::read_to_string(log).unwrap_or_default()
 }
 
 /// The last line may be half written.
 fn lines(log: &Path) -> Vec<Value> {
-    text(log)
+    log_text(log)
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect()
