@@ -95,7 +95,7 @@ impl Site {
     }
 }
 
-/// The UIDs of the pods whose containers or sandboxes the runtime has.
+/// Returns the UIDs of the pods whose containers or sandboxes the runtime has.
 async fn uids(cluster: &Cluster) -> BTreeSet<String> {
     let cri = cluster.node.cri().await;
     let containers = cri.containers().await.into_iter().map(|row| row.labels);
@@ -111,7 +111,7 @@ fn pods(cluster: &Cluster) -> Vec<Value> {
     list["items"].as_array().unwrap().clone()
 }
 
-/// How often passes removed objects for this reason.
+/// Returns how many objects passes have removed for this reason.
 async fn removals(crisweep: &Crisweep, reason: &str) -> u64 {
     let reason = format!("reason=\"{reason}\"");
     let page = crisweep.metrics().await;

@@ -123,9 +123,7 @@ async fn told(site: &Site, token: &str) {
     for count in 1..=2 {
         let name = format!("done-{count}");
         cluster.apply("default", &[workload.job(&name, "Never", "sleep 1")]);
-        let job = format!("job/{name}");
-        let is_done = |job: &Value| job["status"]["succeeded"] == 1;
-        cluster.see(&job, is_done).await;
+        cluster.job_is_done("default", &name).await;
         wait_for("the job's records to go", PATIENCE, || async {
             let path = "/gc?target=containers&target=sandboxes&wait=60s";
             let (_, pass) = ask(site, Method::POST, path, token).await;

@@ -9,6 +9,7 @@ use crate::support::kubelet::StaticPod;
 
 /// Jobs that come and go beside passes.
 const ROUNDS: usize = 6;
+
 /// Makes what is there before the first pass.
 fn populate(cluster: &Cluster, workload: &Workload) {
     cluster.kubectl("create namespace work");
@@ -31,7 +32,7 @@ fn populate(cluster: &Cluster, workload: &Workload) {
         workload.stateful_set("store", FOREVER),
         workload.pod_with_init("init-alive", "Always", FOREVER),
         workload.pod_with_init("init-done", "Never", "sleep 1"),
-        // It ends when it is killed.
+        // It ignores SIGTERM, so only a kill ends it.
         workload.pod("forced", "Always", "trap : TERM; while :; do sleep 1; done"),
         workload.pod_with_full_volume("evicted"),
     ];
@@ -51,7 +52,7 @@ fn populate(cluster: &Cluster, workload: &Workload) {
     }
 }
 
-/// Waits until it is as it will be.
+/// Waits until all of it is as it will stay.
 async fn populated(cluster: &Cluster) {
     for (object, key, value) in [
         ("pod/init-alive", "phase", json!("Running")),
@@ -69,13 +70,8 @@ async fn populated(cluster: &Cluster) {
         let object = format!("{object} --namespace=work");
         cluster.see(&object, |it| it["status"][key] == value).await;
     }
-    for (object, key) in [
-        ("job/done", "succeeded"),
-        ("deployment/alive", "readyReplicas"),
-    ] {
-        let object = format!("{object} --namespace=doomed");
-        cluster.see(&object, |it| it["status"][key] == 1).await;
-    }
+    cluster.job_is_done("doomed", "done").await;
+    cluster.deployment_is_ready("doomed", "alive", 1).await;
     cluster.kubelet().status("static", &["Running"]).await;
     cluster
         .kubelet()
@@ -92,10 +88,7 @@ async fn round(site: &Site, workload: &Workload, number: usize) {
     let old = cluster.try_get(store).unwrap();
     cluster.kubectl(&format!("delete {store}"));
     crisweep.pass("").await;
-    let job = format!("job/{name} --namespace=work");
-    cluster
-        .see(&job, |job| job["status"]["succeeded"] == 1)
-        .await;
+    cluster.job_is_done("work", &name).await;
     crisweep.pass("").await;
     cluster
         .see(store, |new| {
@@ -150,14 +143,11 @@ async fn none_runs_twice(source: Source) {
         r#"patch pod held held-done --namespace=work --type=merge --patch={"metadata":{"finalizers":null}}"#,
     );
 
-    // It decides anew from the records that are left.
+    // The new kubelet decides from the records that are left.
     site.cluster.restart_kubelet().await;
     site.cluster
         .apply("work", &[workload.job("after", "Never", "true")]);
-    let job = "job/after --namespace=work";
-    site.cluster
-        .see(job, |job| job["status"]["succeeded"] == 1)
-        .await;
+    site.cluster.job_is_done("work", "after").await;
     only_living_pods_are_left(&site).await;
     none_started_twice(&site, &workload);
 }

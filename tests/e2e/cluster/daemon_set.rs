@@ -84,7 +84,7 @@ async fn the_daemon_set_sweeps_its_node_and_the_plugin_asks_it() {
     let chmod = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
-    // As /run/containerd: what group 0 may enter.
+    // As /run/containerd, which group 0 may enter.
     chmod(cluster.node.dir(), 0o710);
     // Elsewhere it is not below the socket's directory, and has a mount of its own.
     chmod(&cluster.node.dir().join("root"), 0o711);
@@ -92,17 +92,7 @@ async fn the_daemon_set_sweeps_its_node_and_the_plugin_asks_it() {
     let set = "daemonset/crisweep --namespace=crisweep";
     let is_ready = |set: &Value| set["status"]["numberReady"] == 1;
     cluster.see(set, is_ready).await;
-    let objects = [
-        workload.deployment("alive", 1, FOREVER),
-        workload.job("done", "Never", "sleep 1"),
-    ];
-    cluster.apply("default", &objects);
-    cluster
-        .see("deployment/alive", |it| it["status"]["readyReplicas"] == 1)
-        .await;
-    cluster
-        .see("job/done", |job| job["status"]["succeeded"] == 1)
-        .await;
+    workload.alive_and_done(&cluster, 1).await;
 
     ends(&cluster, &workload).await;
     wait_for("a node whose state is known", PATIENCE, || async {

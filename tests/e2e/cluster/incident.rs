@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::workload::{FOREVER, Workload};
 use super::{Site, Source, none_started_twice};
 use crate::big_lists::refused;
-use crate::support::cluster::Cluster;
+use crate::support::cluster::{Cluster, ready_condition};
 use crate::support::crisweep::NODE_NAME;
 use crate::support::plan::{End, Fate, Known, PodPlan};
 use crate::support::population::Population;
@@ -33,20 +33,8 @@ fn deleted() -> Vec<PodPlan> {
 async fn one_pass_makes_a_blind_node_ready_again() {
     let cluster = Cluster::start().await;
     let workload = Workload::new(&cluster);
-    cluster.apply(
-        "default",
-        &[
-            workload.deployment("alive", 2, FOREVER),
-            workload.job("done", "Never", "sleep 1"),
-        ],
-    );
-    cluster
-        .see("deployment/alive", |it| it["status"]["readyReplicas"] == 2)
-        .await;
-    cluster
-        .see("job/done", |job| job["status"]["succeeded"] == 1)
-        .await;
-    // Awake it would collect them while they are made.
+    workload.alive_and_done(&cluster, 2).await;
+    // A running kubelet would collect them while they are made.
     cluster.kubelet().signal("-STOP");
     Population::make(&cluster.node, deleted()).await;
     let cri = cluster.node.cri().await;
@@ -55,8 +43,7 @@ async fn one_pass_makes_a_blind_node_ready_again() {
     let node = format!("node/{NODE_NAME}");
     let message = wait_for("the node to be blind", BLIND, || async {
         let node = cluster.try_get(&node)?;
-        let conditions = node["status"]["conditions"].as_array().unwrap();
-        let ready = conditions.iter().find(|it| it["type"] == "Ready").unwrap();
+        let ready = ready_condition(&node);
         let message = ready["message"].as_str().unwrap_or_default();
         if ready["status"] == "False" {
             Ok(message.to_owned())
@@ -81,8 +68,6 @@ async fn one_pass_makes_a_blind_node_ready_again() {
     assert_eq!(pass["outcome"], "completed", "{pass}");
     site.cluster.node_is("True").await;
     println!("ready after {:?}", began.elapsed());
-    site.cluster
-        .see("deployment/late", |it| it["status"]["readyReplicas"] == 1)
-        .await;
+    site.cluster.deployment_is_ready("default", "late", 1).await;
     none_started_twice(&site, &workload);
 }

@@ -12,7 +12,7 @@ use crate::support::plan::{End, Fate, Known, PodPlan};
 use crate::support::population::Population;
 use crate::support::wait::{PATIENCE, wait_for};
 
-/// Pods that were deleted before the kubelet saw their end: what lies of them is known to the runtime alone.
+/// Pods that were deleted before the kubelet saw their end: only the runtime has their records.
 fn orphans() -> Vec<PodPlan> {
     let pod = |number| {
         let name = format!("orphan-{number}");
@@ -26,20 +26,8 @@ fn orphans() -> Vec<PodPlan> {
 async fn nothing_goes_as_deleted_while_the_api_server_is_away() {
     let cluster = Cluster::start().await;
     let workload = Workload::new(&cluster);
-    cluster.apply(
-        "default",
-        &[
-            workload.deployment("alive", 2, FOREVER),
-            workload.job("done", "Never", "sleep 1"),
-        ],
-    );
-    cluster
-        .see("deployment/alive", |it| it["status"]["readyReplicas"] == 2)
-        .await;
-    cluster
-        .see("job/done", |job| job["status"]["succeeded"] == 1)
-        .await;
-    // It would collect the orphans.
+    workload.alive_and_done(&cluster, 2).await;
+    // A running kubelet would collect the orphans.
     cluster.kubelet().signal("-STOP");
     let made = Population::make(&cluster.node, orphans()).await;
     let pods = Source::KubeletAccount.granted(&cluster, &json!({}));
@@ -89,15 +77,13 @@ async fn a_kubelet_that_started_without_the_api_server_says_of_no_pod_that_it_is
     kubelet.status("static", &["Running"]).await;
     let jobs = ["a", "b", "c"].map(|name| workload.job(name, "Never", "sleep 1"));
     cluster.apply("default", &jobs);
-    for job in ["job/a", "job/b", "job/c"] {
-        cluster
-            .see(job, |job| job["status"]["succeeded"] == 1)
-            .await;
+    for job in ["a", "b", "c"] {
+        cluster.job_is_done("default", job).await;
     }
     cluster.kill_api_server();
     cluster.restart_open_kubelet().await;
     cluster.kubelet().status("static", &["Running"]).await;
-    // It takes any.
+    // This kubelet takes any token.
     fs::write(cluster.node.dir().join("token"), "any").unwrap();
     let pods = cluster.kubelet().pods_section("2s");
     let mut site = Site::start(cluster, pods, &json!({})).await;

@@ -23,6 +23,19 @@ impl Workload {
         }
     }
 
+    /// Makes a Deployment `alive` and a Job `done`, and waits until the one runs and the other is over.
+    pub(super) async fn alive_and_done(&self, cluster: &Cluster, replicas: u32) {
+        let objects = [
+            self.deployment("alive", replicas, FOREVER),
+            self.job("done", "Never", "sleep 1"),
+        ];
+        cluster.apply("default", &objects);
+        cluster
+            .deployment_is_ready("default", "alive", replicas)
+            .await;
+        cluster.job_is_done("default", "done").await;
+    }
+
     /// Returns how often each container has started, by its pod's name and UID and its own name.
     pub(super) fn starts(&self) -> BTreeMap<String, usize> {
         let files = fs::read_dir(&self.starts).unwrap().flatten();

@@ -8,10 +8,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::ca::Ca;
 use super::crisweep::NODE_NAME;
 use super::daemon::Daemon;
-use super::kubelet::{Kubelet, Membership};
+use super::kubelet::{Kubelet, Membership, write_files as write_kubelet_files};
 use super::node::{Node, here, tools};
 use super::wait::{PATIENCE, wait_for};
 
@@ -131,14 +130,21 @@ impl Cluster {
     /// Waits until the node's condition `Ready` has this status.
     pub(crate) async fn node_is(&self, ready: &str) {
         let node = format!("node/{NODE_NAME}");
-        self.see(&node, |node| {
-            let conditions = node["status"]["conditions"].as_array();
-            conditions
-                .into_iter()
-                .flatten()
-                .any(|it| it["type"] == "Ready" && it["status"] == ready)
-        })
-        .await;
+        self.see(&node, |node| ready_condition(node)["status"] == ready)
+            .await;
+    }
+
+    /// Waits until a Job of a namespace has succeeded.
+    pub(crate) async fn job_is_done(&self, namespace: &str, name: &str) {
+        let job = format!("job/{name} --namespace={namespace}");
+        self.see(&job, |job| job["status"]["succeeded"] == 1).await;
+    }
+
+    /// Waits until a Deployment of a namespace has so many ready pods.
+    pub(crate) async fn deployment_is_ready(&self, namespace: &str, name: &str, replicas: u32) {
+        let deployment = format!("deployment/{name} --namespace={namespace}");
+        let is_ready = |it: &Value| it["status"]["readyReplicas"] == replicas;
+        self.see(&deployment, is_ready).await;
     }
 
     /// Waits until an object, `KIND/NAME` with flags, is there and as it should be, and returns it.
@@ -240,6 +246,14 @@ impl Cluster {
     }
 }
 
+/// Returns a node's condition `Ready`; `null` while it has none.
+pub(crate) fn ready_condition(node: &Value) -> &Value {
+    let conditions = node["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    let ready = conditions.find(|it| it["type"] == "Ready");
+    ready.unwrap_or(&Value::Null)
+}
+
 /// Joins the node's network with the machine's, and returns the node's address there.
 fn link(node: &Node) -> String {
     let number = std::process::id();
@@ -281,15 +295,10 @@ fn start(node: &Node, name: &str, args: Vec<String>) -> Daemon {
 }
 
 fn write_files(dir: &Path, address: &str) {
-    for name in ["manifests", "pki", "starts"] {
-        fs::create_dir(dir.join(name)).unwrap();
-    }
+    let ca = write_kubelet_files(dir, address);
     let pki = |name: &str| dir.join("pki").join(name);
-    let ca = Ca::new();
-    ca.write(&pki("ca.crt"));
     for (name, subject) in [
         ("api-server", address),
-        ("kubelet", address),
         ("kubelet-client", KUBELET_CLIENT),
         ("accounts", "accounts"),
     ] {

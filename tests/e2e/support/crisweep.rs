@@ -41,6 +41,7 @@ impl Crisweep {
     pub(crate) async fn start_on_node(node: &Node, sections: Value) -> Self {
         let (address, mut config) = usual(node, Path::new("/"), &sections);
         config["policy"]["logs"] = json!({ "grace": "5s" });
+        // A section `web` of the test has no address.
         config["web"]["listen"] = json!([address]);
         let command = command(node.dir(), &config, &[]);
         let mut crisweep = Self {

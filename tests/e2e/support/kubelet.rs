@@ -52,25 +52,17 @@ pub(crate) struct Kubelet {
 impl Kubelet {
     /// Starts one that is in no cluster, and waits until it lists its pods.
     pub(crate) async fn start(node: &Node) -> Self {
-        let dir = node.dir();
-        let ca = Ca::new();
-        for name in ["manifests", "pki", "starts"] {
-            fs::create_dir(dir.join(name)).unwrap();
-        }
-        ca.write(&dir.join("pki/ca.crt"));
-        let signed = ca.sign("127.0.0.1");
-        signed.write(&dir.join("pki/kubelet.crt"), &dir.join("pki/kubelet.key"));
-        // Anonymous requests are allowed, so any text will do.
-        fs::write(dir.join("token"), "any").unwrap();
         let address = "127.0.0.1".to_owned();
+        write_files(node.dir(), &address);
+        // Anonymous requests are allowed, so any text will do.
+        fs::write(node.dir().join("token"), "any").unwrap();
         let ports = (free_port(), free_port());
         let mut kubelet = Self::run(node, &node.namespaces(), address, ports, None);
         kubelet.answers().await;
         kubelet
     }
 
-    /// Starts one that is a member of a cluster, in the node's network. Its files are there: the CA, its certificate
-    /// and key.
+    /// Starts one that is a member of a cluster, in the node's network, with the files of [`write_files`].
     pub(crate) fn join(node: &Node, membership: &Membership) -> Self {
         let mut namespaces = node.namespaces();
         namespaces.push("--net".to_owned());
@@ -279,6 +271,18 @@ impl StaticPod {
             },
         })
     }
+}
+
+/// Makes a kubelet's directories, a CA, and its certificate for this address; returns the CA.
+pub(super) fn write_files(dir: &Path, address: &str) -> Ca {
+    for name in ["manifests", "pki", "starts"] {
+        fs::create_dir(dir.join(name)).unwrap();
+    }
+    let ca = Ca::new();
+    ca.write(&dir.join("pki/ca.crt"));
+    let signed = ca.sign(address);
+    signed.write(&dir.join("pki/kubelet.crt"), &dir.join("pki/kubelet.key"));
+    ca
 }
 
 /// Returns the settings that all have; anyone may do anything.
