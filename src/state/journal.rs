@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::ages::ImageAges;
-use super::database::{Database, DatabaseLimits, Error, Sync, Writing};
+use super::database::{Database, DatabaseLimits, Error, Writing};
 use super::filter::Question;
 use super::hold;
 use super::lines::{Lines, LinesTo};
@@ -134,7 +134,7 @@ impl Journal {
         if let Some(lines) = &self.lines {
             lines.pass(pass);
         }
-        self.put_pass(pass, PassPhase::Begins, Sync::Now);
+        self.put_pass(pass, PassPhase::Begins);
     }
 
     /// Writes what is about to be removed, each with the number of its batch, and waits until that is on the
@@ -150,11 +150,9 @@ impl Journal {
             .iter()
             .map(|(batch, removal)| RemovalIntent::new(*batch, removal));
         let (objects, id): (Vec<RemovalIntent>, _) = (objects.collect(), pass_id.to_owned());
-        self.put(
-            objects.len(),
-            (PassPhase::Runs, Sync::Now),
-            move |writing| passes::put_intended(writing, &id, &objects),
-        );
+        self.put(objects.len(), PassPhase::Intends, move |writing| {
+            passes::put_intended(writing, &id, &objects)
+        });
         self.settled(at_most).await;
     }
 
@@ -164,14 +162,14 @@ impl Journal {
         if let Some(lines) = &self.lines {
             lines.removal(&ended);
         }
-        self.put(1, (PassPhase::Runs, Sync::Later), move |writing| {
+        self.put(1, PassPhase::Runs, move |writing| {
             passes::put_outcome(writing, &ended)
         });
     }
 
     /// Writes the progress of a pass.
     pub fn progress(&self, pass: &Pass) {
-        self.put_pass(pass, PassPhase::Runs, Sync::Later);
+        self.put_pass(pass, PassPhase::Runs);
     }
 
     /// Writes the end of a pass.
@@ -179,12 +177,12 @@ impl Journal {
         if let Some(lines) = &self.lines {
             lines.pass(pass);
         }
-        self.put_pass(pass, PassPhase::Over, Sync::Now);
+        self.put_pass(pass, PassPhase::Over);
     }
 
-    fn put_pass(&self, pass: &Pass, phase: PassPhase, sync: Sync) {
+    fn put_pass(&self, pass: &Pass, phase: PassPhase) {
         let pass = pass.clone();
-        self.put(1, (phase, sync), move |writing| passes::put(writing, &pass));
+        self.put(1, phase, move |writing| passes::put(writing, &pass));
     }
 
     /// Saves image ages, in place of ages that still wait.
@@ -200,7 +198,7 @@ impl Journal {
 
     /// Writes the hold of all nodes in place of the last one; `None`: nothing is held.
     pub fn held(&self, hold: Option<FleetHold>) {
-        self.put(1, (PassPhase::Runs, Sync::Now), move |writing| {
+        self.put(1, PassPhase::Outside, move |writing| {
             hold::put(writing, hold.as_ref())
         });
     }
@@ -319,11 +317,11 @@ impl Journal {
     fn put(
         &self,
         records: usize,
-        when: (PassPhase, Sync),
+        phase: PassPhase,
         write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send + 'static,
     ) {
         self.send(records, move |store, health| {
-            writer::write(store, health, when, records, write);
+            writer::write(store, health, phase, records, write);
         });
     }
 
@@ -413,7 +411,7 @@ mod tests {
     fn entries_beyond_the_queue_are_dropped_and_counted() {
         let (journal, jobs, failures) = hanging();
         for _ in 0..QUEUE_MAX + 7 {
-            journal.put(1, (PassPhase::Runs, Sync::Later), |_| Ok(()));
+            journal.put(1, PassPhase::Runs, |_| Ok(()));
         }
         assert_eq!(failures.get(), 7);
         assert!(journal.status().errors.contains_key("journal"));

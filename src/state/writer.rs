@@ -19,15 +19,28 @@ use super::store::{StateDir, Stored};
 /// A job for the thread.
 pub(super) type WriterJob = Box<dyn FnOnce(&mut StateDir, &WriterHealth) + Send>;
 
-/// A moment in the life of a pass.
+/// When records are written, in the life of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PassPhase {
     /// It begins: a database that could not be opened before is opened.
     Begins,
-    /// It runs.
+    /// It is about to remove: what it intends must be on the disk first.
+    Intends,
+    /// It runs: its next intents take these records to the disk.
     Runs,
     /// It is over: there is time to claim room.
     Over,
+    /// The records are of no pass.
+    Outside,
+}
+
+impl PassPhase {
+    fn sync(self) -> Sync {
+        match self {
+            Self::Runs => Sync::Later,
+            Self::Begins | Self::Intends | Self::Over | Self::Outside => Sync::Now,
+        }
+    }
 }
 
 /// The key of errors in the API.
@@ -120,7 +133,7 @@ pub(super) fn run(
     // Its caller may wait no longer, or leave in this moment: then it goes on, and each pass that may remove asks for
     // the lock again. The next start reports the earlier passes. A caller that is told of a holder drops the queue.
     if let Err(Err(held)) = opened.send(open(&mut store, health)) {
-        tracing::error!(%held, "the state directory answers late, and is another crisweep's");
+        tracing::error!(%held, "the state directory answered late: another crisweep holds its lock");
         health.failed(1, &held.to_string());
     }
     loop {
@@ -138,18 +151,18 @@ pub(super) fn run(
     }
 }
 
-/// Writes the records of a pass.
+/// Writes so many records.
 pub(super) fn write(
     store: &mut StateDir,
     health: &WriterHealth,
-    (phase, sync): (PassPhase, Sync),
+    phase: PassPhase,
     records: usize,
     write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()>,
 ) {
     if phase == PassPhase::Begins && !store.is_open() {
         reopen(store, health);
     }
-    match store.write(sync, write) {
+    match store.write(phase.sync(), write) {
         Ok(()) => health.worked(),
         // The reason is known.
         Err(Error::Closed) => health.lost(records),
@@ -166,8 +179,7 @@ pub(super) fn write(
 /// Writes the pending image ages.
 pub(super) fn write_ages(store: &mut StateDir, health: &WriterHealth) {
     if let Some(ages) = health.take_ages() {
-        let of_no_pass = (PassPhase::Runs, Sync::Now);
-        write(store, health, of_no_pass, 1, |writing| {
+        write(store, health, PassPhase::Outside, 1, |writing| {
             ages.write(writing.sql)
         });
     }
