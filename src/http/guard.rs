@@ -40,16 +40,14 @@ pub(super) struct Requester(pub(super) Option<Caller>);
 /// Refuses requests from other web sites, for foreign host names, and without the credential that they need.
 pub(super) async fn guard(
     State(service): State<Service>,
-    Extension(peer): Extension<Peer>,
+    Extension(mut peer): Extension<Peer>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let peer = if is_passed_on(request.headers()) {
-        request.extensions_mut().insert(peer.as_proxy());
-        peer.as_proxy()
-    } else {
-        peer
-    };
+    if is_passed_on(request.headers()) {
+        peer = peer.as_proxy();
+        request.extensions_mut().insert(peer.clone());
+    }
     let config = service.config();
     if let Err(why) = may_ask(&peer, &request, &config) {
         return refuse(&service, &peer, request.uri(), StatusCode::FORBIDDEN, why);

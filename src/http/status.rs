@@ -344,7 +344,9 @@ pub(crate) fn of_look(
 }
 
 fn pods(config: &Config, look: &Look, judged: Option<&PlanStatus>) -> PodsStatus {
-    let (state, why) = judged.map_or_else(|| pods_said(&look.pods), |it| it.pods.clone());
+    let judged = judged.map(|it| it.pods.clone());
+    let PodsJudgement { state, why } =
+        judged.unwrap_or_else(|| PodsJudgement::by_source(&look.pods));
     PodsStatus {
         configured: config.pods.source.label(),
         source: look.pod_origin.source.label(),
@@ -356,16 +358,30 @@ fn pods(config: &Config, look: &Look, judged: Option<&PlanStatus>) -> PodsStatus
     }
 }
 
-/// How far the pods are known, and why no further.
-pub(super) fn pods_known(knowledge: &Knowledge<'_>) -> (SourceState, Option<String>) {
-    (knowledge.source_state(), knowledge.source_doubt())
+/// How far the pods are known.
+#[derive(Clone)]
+pub(super) struct PodsJudgement {
+    pub(super) state: SourceState,
+    /// Why no further.
+    pub(super) why: Option<String>,
 }
 
-/// The same by the pod source alone: lists that could not be read cannot be compared with its answer.
-pub(super) fn pods_said(pods: &Pods) -> (SourceState, Option<String>) {
-    match pods {
-        Pods::Unknown(why) => (why.into(), Some(why.to_string())),
-        Pods::Known(_) => (SourceState::Known, None),
+impl PodsJudgement {
+    /// Judges the pod source's answer beside the runtime's lists.
+    pub(super) fn of(knowledge: &Knowledge<'_>) -> Self {
+        Self {
+            state: knowledge.source_state(),
+            why: knowledge.source_doubt(),
+        }
+    }
+
+    /// Judges the pod source's answer alone, because the lists could not be read.
+    pub(super) fn by_source(pods: &Pods) -> Self {
+        let (state, why) = match pods {
+            Pods::Unknown(why) => (why.into(), Some(why.to_string())),
+            Pods::Known(_) => (SourceState::Known, None),
+        };
+        Self { state, why }
     }
 }
 
@@ -420,7 +436,7 @@ fn errors(look: &Look) -> BTreeMap<&'static str, String> {
 /// What a plan on the look says.
 pub(crate) struct PlanStatus {
     removable: BTreeMap<Target, usize>,
-    pods: (SourceState, Option<String>),
+    pods: PodsJudgement,
 }
 
 fn judge(service: &Service, look: &Look) -> Option<PlanStatus> {
@@ -438,7 +454,7 @@ impl PlanStatus {
             removable: counts
                 .map(|(target, summary)| (target, summary.remove.values().sum()))
                 .collect(),
-            pods: pods_known(&knowledge),
+            pods: PodsJudgement::of(&knowledge),
         }
     }
 }

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use tokio::time::Instant;
 
+use super::super::status::PodsJudgement;
 use super::drawing::{bar, sparkline};
 use super::history::TimeSeries;
 use super::view::View;
@@ -225,7 +226,7 @@ fn inode_share(used: u64, all: u64) -> f64 {
 }
 
 fn pods(view: &View, look: &Look) -> Markup {
-    let (state, why) = &view.node.pods;
+    let PodsJudgement { state, why } = &view.node.pods;
     let source = look.pod_origin.source.words();
     let known = match state {
         SourceState::Known => "known",

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::super::events::PageState;
 use super::super::quarantine::QuarantinedSandbox;
-use super::super::status::{pods_known, pods_said};
+use super::super::status::PodsJudgement;
 use super::super::{HttpError, Service, api, clock, doctor, evidence, explain};
 use super::asked::Asked;
 use crate::access::{Asking, Decision, Peer, Scope};
@@ -62,7 +62,7 @@ pub(super) struct NodeView {
     /// The runtime answered it just now.
     pub(super) is_new: bool,
     pub(super) verdict: HealthReport,
-    pub(super) pods: (SourceState, Option<String>),
+    pub(super) pods: PodsJudgement,
     /// The plan of a pass over everything.
     pub(super) plan: PageResult<Arc<Plan>>,
     /// The plan of the pass that must be confirmed.
@@ -187,10 +187,13 @@ impl View {
 
 impl NodeView {
     fn of(service: &Service, look: Option<Arc<Look>>, is_new: bool, asked: &Asked) -> Self {
-        let known = look.as_deref().map(|look| pods(service, look));
-        let pods = known.unwrap_or((SourceState::None, None));
+        let no_look = PodsJudgement {
+            state: SourceState::None,
+            why: None,
+        };
+        let pods = look.as_deref().map_or(no_look, |look| pods(service, look));
         let mut facts = match &look {
-            Some(look) => HealthFacts::of(look, is_new, pods.0),
+            Some(look) => HealthFacts::of(look, is_new, pods.state),
             None => HealthFacts::without_look(service.runtime_answers()),
         };
         if service.observer.hangs() {
@@ -216,12 +219,11 @@ impl NodeView {
     }
 }
 
-/// Returns how far the pods are known. If the lists could not be read, they cannot be compared with them.
-fn pods(service: &Service, look: &Look) -> (SourceState, Option<String>) {
+fn pods(service: &Service, look: &Look) -> PodsJudgement {
     let config = service.config();
     match service.snapshot(look) {
-        Ok(snapshot) => pods_known(&Knowledge::of(&snapshot, &config.policy)),
-        Err(_) => pods_said(&look.pods),
+        Ok(snapshot) => PodsJudgement::of(&Knowledge::of(&snapshot, &config.policy)),
+        Err(_) => PodsJudgement::by_source(&look.pods),
     }
 }
 
