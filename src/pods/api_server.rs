@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 
 use super::http::pods;
 use super::last_answer::LastAnswer;
-use super::parse::Author;
+use super::parse::{Author, parse_answer};
 use super::{Error, Freshness};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::{PodList, ReadFrom};
@@ -18,8 +18,9 @@ pub(super) async fn list(
     freshness: Freshness,
     last_answer: &mut LastAnswer,
 ) -> Result<PodList, Error> {
-    let (path, of) = (path(node, freshness), (Author::ApiServer, node));
-    let list = pods(client, &path, advice, of, last_answer).await?;
+    let path = path(node, freshness);
+    let parse = |text: &[u8]| parse_answer(text, Author::ApiServer, node);
+    let list = pods(client, &path, advice, last_answer, parse).await?;
     let read_from = match freshness {
         Freshness::Cached => ReadFrom::Cache,
         Freshness::Quorum { .. } => ReadFrom::Origin,

@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 
 use super::Error;
 use super::last_answer::LastAnswer;
-use super::parse::{Author, parse_answer};
+use super::parse::ParseError;
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::PodList;
 
@@ -35,15 +35,15 @@ pub(super) async fn get(
     Ok((answer.bytes, what))
 }
 
-/// Gets `path`, and reads the pods of a node from the answer.
+/// Gets `path`, and reads the pods from the answer with `parse`.
 pub(super) async fn pods(
     client: &ApiClient,
     path: &str,
     advice: Advice,
-    (author, node): (Author, &str),
     last_answer: &mut LastAnswer,
+    parse: impl FnOnce(&[u8]) -> Result<PodList, ParseError>,
 ) -> Result<PodList, Error> {
     let (bytes, what) = get(client, path, advice).await?;
-    let list = last_answer.parse(&bytes, |text| parse_answer(text, author, node));
+    let list = last_answer.parse(&bytes, parse);
     list.map_err(|source| Error::NotPods { what, source })
 }

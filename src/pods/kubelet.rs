@@ -5,7 +5,7 @@ use reqwest::StatusCode;
 use super::Error;
 use super::http::{get, pods};
 use super::last_answer::LastAnswer;
-use super::parse::Author;
+use super::parse::{Author, parse_answer};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::PodList;
 
@@ -15,14 +15,8 @@ pub(super) async fn list(
     node: &str,
     last_answer: &mut LastAnswer,
 ) -> Result<PodList, Error> {
-    pods(
-        client,
-        "/pods",
-        advice,
-        (Author::Kubelet, node),
-        last_answer,
-    )
-    .await
+    let parse = |text: &[u8]| parse_answer(text, Author::Kubelet, node);
+    pods(client, "/pods", advice, last_answer, parse).await
 }
 
 /// Reads the kubelet's `/configz`. Asked for people alone, never for pods.

@@ -455,10 +455,9 @@ fn whole_seconds(grace: Duration) -> i64 {
 
 /// Refuses an answer about another object than this one.
 fn about<T>(method: &'static str, id: &str, found: Option<T>) -> Result<Option<T>, Error> {
-    let defect = || Defect::NotAbout(id.to_owned());
     found.map(Some).ok_or_else(|| Error::Malformed {
         method,
-        defect: defect(),
+        defect: Defect::NotAbout(id.to_owned()),
     })
 }
 

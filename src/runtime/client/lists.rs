@@ -188,7 +188,8 @@ impl RuntimeConnection {
         None
     }
 
-    /// Reads one answer to a message, encoded in this way; its rows share equal values with all that `shared` knows.
+    /// Reads one answer. `question`: the message, and the encoding to ask for; the rows share equal values with all that
+    /// `shared` knows.
     pub(super) async fn page<Q, R>(
         &self,
         shared: &Arc<Mutex<Interner>>,
