@@ -112,7 +112,7 @@ fn check_arguments(cli: &Cli) -> Result<(), String> {
     let asks = cli.command.as_ref().is_some_and(asks_a_service);
     if cli.global.remote.is_given() && !asks {
         return Err(
-            "--service.url, its token and CA are for commands that ask a service, and this one asks none".to_owned(),
+            "--service.url and its token, CA and certificate are for commands that ask a service, and this one asks none".to_owned(),
         );
     }
     let names_runtime = cli.global.overrides.runtime_endpoint.is_some();

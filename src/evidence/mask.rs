@@ -136,8 +136,8 @@ fn mask(text: &mut [u8]) -> usize {
     masked
 }
 
-/// The shapes of secrets, a bit each, that may have a byte as their first, second and third: most places of a log begin
-/// none, and need not be compared with each of them. Shapes that share a bit only cost time.
+/// For the first, second and third byte of a text: which shapes of secrets, a bit each, may have this byte there. At most
+/// places of a log no shape can begin, so none is compared. Two shapes with the same bit only cost time.
 static BEGINNINGS: LazyLock<[[u64; 256]; 3]> = LazyLock::new(|| {
     let prefixes = PREFIXES.iter().map(|(prefix, ..)| *prefix);
     let words = [KEYS, HEADERS, SCHEMES].into_iter().flatten().copied();

@@ -22,7 +22,7 @@ const DEPTH_MAX: usize = 64;
 #[derive(Default)]
 pub(super) struct ClusterAccess {
     pub(super) url: String,
-    /// Its files are below.
+    /// The files that it names are not read: those of the fields below are.
     pub(super) tls: TlsConfig,
     pub(super) ca: Option<SecretSource>,
     /// The client certificate and its key.

@@ -30,7 +30,7 @@ pub(crate) struct ClientCache<K> {
 pub(crate) struct ClientParts<'a, K> {
     pub(crate) key: K,
     pub(crate) url: &'a Url,
-    /// Of its files none is read.
+    /// The files that it names are not read.
     pub(crate) tls: &'a TlsConfig,
     /// The CAs that it trusts; `None`: the system's.
     pub(crate) ca: Option<Secret>,
@@ -62,7 +62,7 @@ impl<K: PartialEq> ClientCache<K> {
         *self.made.lock() = None;
     }
 
-    /// Returns a client that trusts these CAs and shows the certificate of now.
+    /// Returns a client that trusts these CAs and shows the current certificate.
     pub(crate) async fn client(&self, parts: ClientParts<'_, K>) -> Result<Client, Error> {
         let made = match Identity::read(parts.identity, &self.disk).await {
             Ok(identity) => match self.made_with(&parts, identity.as_ref()) {

@@ -14,7 +14,7 @@ pub(crate) struct Secret {
 }
 
 impl Secret {
-    /// Returns the text of a token or a password; `what` it is for.
+    /// Returns the text; `what` names it in errors: a token or a password.
     pub(super) fn text(self, what: &'static str) -> Result<String, Error> {
         let text = String::from_utf8(self.bytes).unwrap_or_default();
         let text = Some(text.trim()).filter(|text| !text.is_empty());

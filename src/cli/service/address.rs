@@ -45,7 +45,7 @@ impl fmt::Debug for ServiceAddress {
 }
 
 impl ServiceAddress {
-    /// Returns a way to what listens on this machine; `None` if that cannot be known.
+    /// Returns the address of what listens on this machine; `None` if that cannot be known.
     fn own(listen: &Listen, scheme: &str) -> Option<Self> {
         let builder = builder().tls_danger_accept_invalid_certs(true);
         let (shown, base, builder) = match listen {
