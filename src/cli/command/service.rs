@@ -177,7 +177,8 @@ impl WatchedPass<'_> {
                         self.progress.shows(&pass, Instant::now());
                     }
                     // The line on the terminal is not worth the pass.
-                    Err(_) if !is_cut || unanswered < UNANSWERED_MAX => unanswered += 1,
+                    Err(_) if !is_cut => {}
+                    Err(_) if unanswered < UNANSWERED_MAX => unanswered += 1,
                     Err(error) => return Err(error.context(self.goes_on())),
                 },
                 () = interrupts.next() => {
