@@ -34,6 +34,7 @@ use crate::snapshot::Observer;
 use crate::state::{History, Journal, Opened};
 use crate::system::blocking::BlockingPool;
 use crate::system::manager::Manager;
+use crate::system::memory;
 use crate::trigger::Worker;
 use crate::{runtime, telemetry};
 use loops::Loops;
@@ -318,14 +319,16 @@ pub fn bind(web: &access::Config) -> anyhow::Result<Bound> {
         let listener = http::serve::listen(web, listen).with_context(|| {
             format!("cannot listen on {listen} (web.listen, --web.listen-address)")
         })?;
-        tracing::info!(address = %listener, "listening");
         listeners.push(listener);
+    }
+    for listener in &listeners {
+        tracing::info!(address = %listener, "listening");
     }
     Ok(Bound { listeners, signals })
 }
 
 /// Looks until the runtime answers, and once more when the pod source has settled, so that readiness and the
-/// first plan do not wait for a scrape.
+/// first plan do not wait for a scrape. Most of a start's code is not used again.
 async fn first_look(observer: Observer) {
     let mut said = false;
     loop {
@@ -348,12 +351,14 @@ async fn first_look(observer: Observer) {
         }
         tokio::time::sleep(FIRST_LOOK_EVERY).await;
     }
+    memory::let_go_of_code();
     let unsettled = observer.unsettled_for().await;
     if unsettled.is_zero() {
         return;
     }
     tokio::time::sleep(unsettled).await;
     drop(observer.shared(Duration::ZERO).await);
+    memory::let_go_of_code();
 }
 
 /// Reads the configuration and sets up the log.

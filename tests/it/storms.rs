@@ -13,12 +13,12 @@ use tokio::task::JoinSet;
 use crate::alerts::hook::{PATH, alert, asks, call, pass_of, resolved, send, sent};
 use crate::support::{Answer, Page, Rig, nodes};
 
-/// The most resident memory that a storm may add. A service that kept every alert would need more.
+/// The most memory that a storm may add. A service that kept every alert would need more.
 const GROWTH_MAX_KIB: u64 = 64 << 10;
 
 /// Sends bodies over this many connections, each after the previous answer; returns the count of each status.
 async fn storm(rig: &Rig, senders: usize, bodies: Vec<Value>) -> BTreeMap<u16, usize> {
-    let before = rig.resident_kib();
+    let before = rig.anonymous_kib();
     let count = bodies.len();
     let bodies = Arc::new(bodies);
     let began = Instant::now();
@@ -38,7 +38,7 @@ async fn storm(rig: &Rig, senders: usize, bodies: Vec<Value>) -> BTreeMap<u16, u
     for status in tasks.join_all().await.into_iter().flatten() {
         *counts.entry(status).or_default() += 1;
     }
-    let after = rig.resident_kib();
+    let after = rig.anonymous_kib();
     println!(
         "{count} calls in {:?}: {counts:?}; {before} KiB before, {after} after",
         began.elapsed()

@@ -20,7 +20,7 @@ use crate::support::{Rig, until};
 
 const WINDOW: u32 = 65_535;
 const H2: &[&str] = &["h2", "http/1.1"];
-/// What an attack may add to the resident memory.
+/// What an attack may add to the memory.
 const GROWTH_MAX_KIB: u64 = 32 << 10;
 
 async fn stream(files: &Files, rig: &Rig, own: Option<&str>) -> TlsStream<TcpStream> {
@@ -206,7 +206,7 @@ async fn attacks_end_their_connection_and_cost_little() {
     let files = Files::new(TLS);
     let rig = files.start(json!({})).await;
     is_well(&files, &rig).await;
-    let before = rig.resident_kib();
+    let before = rig.anonymous_kib();
     let with_preface = |frames: Vec<u8>| [PREFACE, &frames].concat();
     let streams = |count: u32| (0..count).map(|number| 2 * number + 1);
 
@@ -259,7 +259,7 @@ async fn attacks_end_their_connection_and_cost_little() {
     );
 
     is_well(&files, &rig).await;
-    let grown = rig.resident_kib().saturating_sub(before);
+    let grown = rig.anonymous_kib().saturating_sub(before);
     assert!(grown < GROWTH_MAX_KIB, "{grown} KiB");
 }
 
@@ -283,7 +283,7 @@ async fn a_head_that_is_too_large_is_refused() {
 async fn clients_that_read_nothing_keep_only_the_places_of_their_class() {
     let files = Files::new(TLS);
     let rig = files.start(json!({})).await;
-    let before = rig.resident_kib();
+    let before = rig.anonymous_kib();
     let mut held = Vec::new();
     let mut statuses = Vec::new();
     for _ in 0..20 {
@@ -316,6 +316,6 @@ async fn clients_that_read_nothing_keep_only_the_places_of_their_class() {
         "{statuses:?}"
     );
     is_well(&files, &rig).await;
-    let grown = rig.resident_kib().saturating_sub(before);
+    let grown = rig.anonymous_kib().saturating_sub(before);
     assert!(grown < GROWTH_MAX_KIB, "{grown} KiB");
 }

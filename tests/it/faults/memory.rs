@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::support::service::Service;
-use crate::support::{Rig, nodes};
+use crate::support::{Rig, nodes, until};
 
 /// The limit. `CRISWEEP_TEST_CAP_MIB` sets another one.
 const CAP_MIB: u64 = 64;
@@ -170,4 +170,17 @@ async fn start(capped: &Capped, node: NodeBuilder) -> Rig {
         .kill_on_drop(true);
     rig.service = Service::start_as(command, &rig.config_file()).await;
     rig
+}
+
+#[tokio::test]
+async fn code_of_the_start_is_let_go_of_and_what_is_in_use_comes_back() {
+    // No request, whose code would be in use.
+    let rig = Rig::unready(nodes::litter(3).build(), Options::default(), json!({})).await;
+    until("the start is over", || async {
+        let (now, most) = (rig.memory_kib("VmRSS:"), rig.memory_kib("VmHWM:"));
+        (now < most / 2).then_some(())
+    })
+    .await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
 }

@@ -32,7 +32,7 @@ const CLIENTS: u32 = 8;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Above it a run is long: it logs less, and its memory is held to the bound.
 const LONG: u32 = 2_000;
-/// How much resident memory may grow from the first half of a long run to the second.
+/// How much memory may grow from the first half of a long run to the second.
 const GROWTH_MAX_KIB: u64 = 4 << 10;
 
 const TOKENS: Credentials = Credentials {
@@ -141,7 +141,7 @@ impl Attacked {
         let took = began.elapsed();
         let rate = f64::from(count()) / took.as_secs_f64();
         println!(
-            "{} inputs in {took:.1?}, {rate:.0} each second; most resident: {halves:?} KiB",
+            "{} inputs in {took:.1?}, {rate:.0} each second; most memory: {halves:?} KiB",
             count()
         );
         if count() > LONG {
@@ -160,7 +160,7 @@ impl Attacked {
         drop(self.rig.take());
     }
 
-    /// Returns the most resident memory in each half; the first tenth is warm-up and counts for neither.
+    /// Returns the most memory in each half; the first tenth is warm-up and counts for neither.
     fn attacked(&self) -> [u64; 2] {
         let done = AtomicU32::new(0);
         let mut halves = [0; 2];
@@ -178,7 +178,7 @@ impl Attacked {
                 let done = done.load(Ordering::Relaxed);
                 if done > count() / 10 {
                     let half = &mut halves[usize::from(done > count() / 2)];
-                    *half = self.rig().resident_kib().max(*half);
+                    *half = self.rig().anonymous_kib().max(*half);
                 }
                 thread::sleep(LOOK_EVERY);
             }

@@ -253,10 +253,15 @@ impl Service {
         self.child.id().unwrap()
     }
 
-    /// Returns its resident memory.
-    pub(crate) fn resident_kib(&self) -> u64 {
+    /// Returns its memory that the kernel cannot drop. Its code comes and goes.
+    pub(crate) fn anonymous_kib(&self) -> u64 {
+        self.memory_kib("RssAnon:")
+    }
+
+    /// Returns what `/proc/PID/status` says of its memory in one line.
+    pub(crate) fn memory_kib(&self, line: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let line = status.lines().find(|it| it.starts_with(line));
         let number = line.and_then(|line| line.split_whitespace().nth(1));
         number.unwrap().parse().unwrap()
     }
