@@ -17,11 +17,16 @@ where
 {
     let deadline = Instant::now() + PATIENCE;
     loop {
+        let asked_at = Instant::now();
         if let Some(value) = probe().await {
             return value;
         }
         assert!(Instant::now() < deadline, "waited in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        // A probe that is much work must not keep what it waits for from the processor.
+        let rest = asked_at
+            .elapsed()
+            .clamp(Duration::from_millis(10), Duration::from_secs(1));
+        tokio::time::sleep(rest).await;
     }
 }
 
