@@ -153,7 +153,7 @@ impl ServiceAddress {
         let said = said(body);
         let hint = match status.as_u16() {
             401 | 403 if self.has_credential => {
-                "; it does not take the credential of --service.token-file for this"
+                "; it does not take the credential that it was shown for this"
             }
             401 | 403 if self.is_named => "; name a credential with --service.token-file",
             401 | 403 => {
