@@ -159,7 +159,7 @@ pub(super) async fn serve(
     tls: &super::tls::Tls,
     stream: DuplexStream,
 ) -> std::io::Result<Option<super::tls::PeerIdentity>> {
-    let (mut stream, identity) = tls.accept(stream).await?;
+    let (mut stream, identity) = tls.accept(stream).await.map_err(|(error, _)| error)?;
     let mut byte = [0];
     stream.read_exact(&mut byte).await?;
     stream.write_all(&byte).await?;

@@ -90,21 +90,25 @@ impl Tls {
     /// Shakes hands with a client. Returns its identity if its certificate was verified. Has no time limit.
     ///
     /// # Errors
-    /// If the client does not speak TLS, or its certificate is refused.
-    pub async fn accept<S>(&self, stream: S) -> io::Result<(TlsStream<S>, Option<PeerIdentity>)>
+    /// If the client does not speak TLS, or its certificate is refused; with the stream, on which the client was told.
+    pub async fn accept<S>(
+        &self,
+        stream: S,
+    ) -> Result<(TlsStream<S>, Option<PeerIdentity>), (io::Error, S)>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let stream = self.acceptor.accept(stream).await?;
+        let stream = self.acceptor.accept(stream).into_fallible().await?;
         let (_, connection) = stream.get_ref();
         let sent = connection.peer_certificates().and_then(<[_]>::first);
         let identity = match sent {
-            Some(certificate) if self.verifies_clients => {
-                Some(PeerIdentity::of(certificate).map_err(io::Error::other)?)
-            }
+            Some(certificate) if self.verifies_clients => Some(PeerIdentity::of(certificate)),
             Some(_) | None => None,
         };
-        Ok((stream, identity))
+        match identity.transpose() {
+            Ok(identity) => Ok((stream, identity)),
+            Err(error) => Err((io::Error::other(error), stream.into_inner().0)),
+        }
     }
 }
 

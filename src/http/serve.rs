@@ -293,13 +293,26 @@ async fn shake_hands(
         let answer = b"HTTP/1.0 400 Bad Request\r\ncontent-type: text/plain\r\n\r\n\
             crisweep speaks TLS here: use https\n";
         stream.write_all(answer).await?;
-        stream.shutdown().await?;
-        // Unread bytes would make the kernel reset the connection, and the client could lose the answer.
-        let mut left = (&mut stream).take(HEAD_MAX_BYTES as u64);
-        tokio::io::copy(&mut left, &mut tokio::io::sink()).await?;
+        close(stream).await?;
         return Err(io::ErrorKind::InvalidData.into());
     }
-    tls.accept(stream).await
+    match tls.accept(stream).await {
+        Ok(shaken) => Ok(shaken),
+        Err((error, stream)) => {
+            // A client of TLS 1.3 may have sent its request before it hears that its certificate is refused.
+            drop(close(stream).await);
+            Err(error)
+        }
+    }
+}
+
+/// Closes a connection once the client has closed it. Bytes that stay unread would make the kernel reset it, and the
+/// client could lose the last words that it was sent.
+async fn close(mut stream: TcpStream) -> io::Result<()> {
+    stream.shutdown().await?;
+    let mut left = stream.take(HEAD_MAX_BYTES as u64);
+    tokio::io::copy(&mut left, &mut tokio::io::sink()).await?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use super::words::{cause, own_words, said, wants_certificate};
+use super::words::{cause, of_tls, own_words, said, wants_certificate};
 use super::{ServiceFailure, ServiceFailureKind, builder};
 use crate::access::Listen;
 use crate::access::web_config::WebConfig;
@@ -21,6 +21,9 @@ use crate::system::blocking::BlockingPool;
 
 /// Addresses that are tried.
 const ADDRESSES_MAX: usize = 4;
+
+/// How often a question is asked whose connection ends without a reason.
+const TRIES: usize = 4;
 
 /// An address where a service may answer.
 #[derive(Clone)]
@@ -89,21 +92,18 @@ impl ServiceAddress {
         max: usize,
     ) -> Result<(StatusCode, Vec<u8>), ServiceFailure> {
         let answer = async {
-            let mut response = self.request(Method::GET, path).send().await?;
-            let mut body = Vec::new();
-            while let Some(chunk) = response.chunk().await? {
-                body.extend_from_slice(&chunk);
-                if body.len() > max {
-                    return Ok(None);
+            for _ in 1..TRIES {
+                match self.try_get(path, max).await {
+                    Err(error) if self.may_be_a_refusal(&error) => {}
+                    answer => return answer,
                 }
             }
-            Ok(Some((response.status(), body)))
+            self.try_get(path, max).await
         };
         match timeout_at(by, answer).await {
             Ok(Ok(Some(answer))) => Ok(answer),
             Ok(Ok(None)) => Err(self.foreign(&format!(": its answer is longer than {max} bytes"))),
             Ok(Err(error)) => {
-                let error: reqwest::Error = error;
                 if let Some(why) = wants_certificate(&error, self.is_named) {
                     let words = format!("{} refuses: {why}", self.at());
                     return Err(ServiceFailureKind::Refuses.with(words));
@@ -121,6 +121,29 @@ impl ServiceAddress {
                 Err(ServiceFailureKind::NoAnswer.with(words))
             }
         }
+    }
+
+    /// Asks once; `None`: the answer is longer than `max` bytes.
+    async fn try_get(
+        &self,
+        path: &str,
+        max: usize,
+    ) -> reqwest::Result<Option<(StatusCode, Vec<u8>)>> {
+        let mut response = self.request(Method::GET, path).send().await?;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            body.extend_from_slice(&chunk);
+            if body.len() > max {
+                return Ok(None);
+            }
+        }
+        Ok(Some((response.status(), body)))
+    }
+
+    /// Says whether the service may have refused the client's certificate. In TLS 1.3 it does so after the client's
+    /// handshake, and the request, which is sent by then, fails now and then before the refusal is read.
+    fn may_be_a_refusal(&self, error: &reqwest::Error) -> bool {
+        self.base.starts_with("https:") && !error.is_timeout() && of_tls(error).is_none()
     }
 
     /// Something else answers here.

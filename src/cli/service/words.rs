@@ -78,7 +78,7 @@ pub(super) fn wants_certificate(error: &reqwest::Error, is_named: bool) -> Optio
 }
 
 /// Returns the error of the TLS library among the causes.
-fn of_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+pub(super) fn of_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut at = Some(error);
     while let Some(error) = at {
         if let Some(found) = error.downcast_ref() {
