@@ -186,6 +186,22 @@ async fn a_client_certificate_with_an_allowed_name_may_act() {
     assert!(other.get(url(&rig, "/metrics")).send().await.is_err());
 }
 
+/// Its request is on the way by then, and a connection that is reset loses the refusal.
+#[tokio::test]
+async fn a_client_without_a_certificate_hears_that_one_is_required() {
+    let web =
+        format!("{TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.crt\n");
+    let files = Files::new(&web);
+    let rig = files.start(json!({})).await;
+    for _ in 0..20 {
+        let mut curl = tokio::process::Command::new("curl");
+        curl.arg("-kSs").arg(url(&rig, "/metrics"));
+        let said = curl.output().await.expect("curl is installed").stderr;
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains("certificate required"), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn a_certificate_of_the_ca_alone_may_read_and_not_act() {
     let web =
