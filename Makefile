@@ -80,7 +80,7 @@ package:
 
 # The page in headless Chromium, against the demo of the program that `build` has made.
 page:
-	timeout --foreground 600 node tests/page/check.mjs
+	timeout --foreground 1200 node tests/page/check.mjs
 
 # Takes docs/images/page-*.png anew, in some minutes.
 screenshots:

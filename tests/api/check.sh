@@ -9,7 +9,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 config=$PWD/schemathesis.toml document=$PWD/../../docs/openapi.yaml
 cd "$scratch"
-if ! timeout --foreground 900 "$schemathesis" --config-file "$config" run "$document" --seed "$seed" >"$scratch/report" 2>&1; then
+if ! timeout --foreground 1500 "$schemathesis" --config-file "$config" run "$document" --seed "$seed" >"$scratch/report" 2>&1; then
   cat "$scratch/report" >&2
   echo "tests/api/check.sh: SEED=$seed make api repeats this" >&2
   exit 1

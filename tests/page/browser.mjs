@@ -19,7 +19,7 @@ export async function open(browser, url, options = {}) {
   const context = await browser.newContext({ viewport: WIDE, reducedMotion: "reduce", ...options });
   await context.addInitScript({ content: axe });
   const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(120_000);
   page.on("pageerror", (error) => problems.push(`${page.url()}: ${error}`));
   page.on("console", (message) => {
     if (["error", "warning"].includes(message.type())) problems.push(`${page.url()}: ${message.text()}`);
@@ -68,7 +68,7 @@ export function startBrowser() {
   return chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args, headless: true });
 }
 
-export async function until(what, holds, patience = 60_000) {
+export async function until(what, holds, patience = 300_000) {
   const end = Date.now() + patience;
   while (!(await holds())) {
     if (Date.now() > end) throw new Error(`waited too long until ${what instanceof Function ? what() : what}`);
