@@ -194,17 +194,17 @@ fn compressed(written: &WrittenDocument<'_>) -> io::Result<Vec<u8>> {
 /// # Errors
 /// If it is none, of a later version, larger than allowed, or says something impossible.
 pub fn decode(mut file: impl Read) -> Result<SnapshotFile, Error> {
-    decode_from(&mut file)
+    decode_from(&mut file, JSON_MAX_BYTES)
 }
 
 /// Compiled once, not for each kind of file.
-fn decode_from(file: &mut dyn Read) -> Result<SnapshotFile, Error> {
+fn decode_from(file: &mut dyn Read, json_max_bytes: u64) -> Result<SnapshotFile, Error> {
     let file = Limited::new(file, FILE_MAX_BYTES, "the file");
     let mut decoder = zstd::Decoder::new(file).map_err(Error::Bytes)?;
     decoder
         .window_log_max(WINDOW_LOG_MAX)
         .map_err(Error::Bytes)?;
-    let json = BufReader::new(Limited::new(decoder, JSON_MAX_BYTES, "its JSON"));
+    let json = BufReader::new(Limited::new(decoder, json_max_bytes, "its JSON"));
     let mut reader = serde_json::Deserializer::from_reader(json);
     let read: Result<Document, _> = serde_path_to_error::deserialize(&mut reader);
     let document = read.map_err(|error| {
