@@ -310,6 +310,10 @@ impl Worker {
         state.history.remember(Arc::clone(&record));
         self.changed();
         tell(&mut state.told, &record, wait.as_ref());
+        let running = state.admissions.running().filter(|id| *id != queued.id);
+        if let Some(running) = running.filter(|_| wait.is_none()) {
+            record.line(format!("it waits for the end of pass {running}"));
+        }
         let line = if cause.is_automatic() {
             self.inner.queued_lines.admit(now)
         } else {

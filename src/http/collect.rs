@@ -1,5 +1,6 @@
 //! `POST /gc`: a manual pass.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::Stream;
+use tokio::time::Instant;
 
 use super::ask::{PASS_PARAMETERS, PassRequest, read};
 use super::browser::{UNBUFFERED, client, see_other};
@@ -16,12 +19,15 @@ use super::guard::Requester;
 use super::limits::Class;
 use super::{HttpError, HttpResult, QueryPairs, Service, body, json, page, plans};
 use crate::access::ClientKind;
-use crate::model::{AlertResult, Caller, Cause};
+use crate::model::{AlertResult, Caller, Cause, PassState};
 use crate::pass::record::PassRecord;
 use crate::trigger::{Admission, Trigger};
 
 /// The header that says whether a request brought a pass about (`accepted`) or joined one (`merged`).
 pub const ADMISSION: &str = "crisweep-admission";
+
+/// How long a followed pass says nothing: proxies and clients give up on an answer that is silent for a minute.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 pub(super) async fn post(
     State(service): State<Service>,
@@ -115,11 +121,22 @@ async fn answer(record: Arc<PassRecord>, wait: Option<Duration>) -> Response {
 /// Streams the pass's progress line by line until the pass is done.
 fn follow(record: &Arc<PassRecord>) -> Response {
     let location = format!("/api/v1/passes/{}", record.id());
+    let headers = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
+        (header::LOCATION, location),
+    ];
+    let lines = Body::from_stream(lines(record));
+    ([UNBUFFERED], headers, lines).into_response()
+}
+
+/// Returns the lines as they come. Where none comes for [`SILENCE_MAX`], a line says that the pass waits or runs.
+fn lines(record: &Arc<PassRecord>) -> impl Stream<Item = Result<Bytes, Infallible>> + use<> {
     let state = (Arc::clone(record), record.watch(), 0_usize, false);
-    let lines = futures_util::stream::unfold(state, |(record, mut watch, sent, over)| async move {
+    futures_util::stream::unfold(state, |(record, mut watch, sent, over)| async move {
         if over {
             return None;
         }
+        let silence_ends = Instant::now() + SILENCE_MAX;
         loop {
             // Read the state before the lines: all lines are written before the state becomes final.
             let done = watch.borrow_and_update().is_done();
@@ -129,14 +146,40 @@ fn follow(record: &Arc<PassRecord>) -> Response {
                     .iter()
                     .fold(String::new(), |text, line| text + line + "\n");
                 let next = (record, watch, sent + lines.len(), done);
-                return Some((Ok::<_, std::convert::Infallible>(Bytes::from(text)), next));
+                return Some((Ok(Bytes::from(text)), next));
             }
-            watch.changed().await.ok()?;
+            if let Ok(changed) = tokio::time::timeout_at(silence_ends, watch.changed()).await {
+                changed.ok()?;
+                continue;
+            }
+            let is_running = watch.borrow().state == PassState::Running;
+            let does = if is_running { "runs" } else { "waits" };
+            let text = format!("pass {} {does}\n", record.id());
+            return Some((Ok(Bytes::from(text)), (record, watch, sent, false)));
         }
-    });
-    let headers = [
-        (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
-        (header::LOCATION, location),
-    ];
-    ([UNBUFFERED], headers, Body::from_stream(lines)).into_response()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt;
+
+    use super::*;
+    use crate::model::{Pass, Target};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_pass_says_now_and_then_that_it_waits_or_runs() {
+        let now = "2026-01-02T12:00:00Z".parse().unwrap();
+        let pass = Pass::queued("p".to_owned(), Cause::Manual.into(), Target::ALL, now);
+        let record = Arc::new(PassRecord::new(pass));
+        let mut lines = std::pin::pin!(lines(&record));
+        assert_eq!(lines.next().await.unwrap().unwrap(), "pass p waits\n");
+        record.update(|pass| pass.state = PassState::Running);
+        assert_eq!(lines.next().await.unwrap().unwrap(), "pass p runs\n");
+        record.line("a step".to_owned());
+        assert_eq!(lines.next().await.unwrap().unwrap(), "a step\n");
+        record.update(|pass| pass.state = PassState::Done);
+        assert_eq!(lines.next().await.unwrap().unwrap(), "");
+        assert!(lines.next().await.is_none());
+    }
 }

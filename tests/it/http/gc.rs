@@ -70,6 +70,20 @@ async fn follow_streams_lines_while_the_pass_runs_and_ends_with_it() {
 }
 
 #[tokio::test]
+async fn follow_says_at_once_which_pass_it_waits_for() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let running = rig.begin_gc("").await;
+    rig.removing().await;
+    let mut follow = Follow::begin(rig.request("POST", "/gc?follow=true&target=containers")).await;
+    let expected = format!("it waits for the end of pass {running}");
+    assert_eq!(follow.line().await.unwrap(), expected);
+    rig.sim.clear_faults();
+    assert!(follow.line().await.unwrap().ends_with("begins"));
+    follow.rest().await;
+}
+
+#[tokio::test]
 async fn follow_says_that_a_pass_only_plans_because_of_the_mode() {
     const SAID: &str = "mode: observe, so this pass only plans";
     let rig = Rig::start(nodes::litter(2), json!({ "mode": "observe" })).await;
