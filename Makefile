@@ -76,7 +76,7 @@ docs:
 
 # The Debian package of the program that `build` has made, in a Debian of its own. Needs root.
 package:
-	deploy/debian/check.sh
+	$(in_memory) deploy/debian/check.sh
 
 # The page in headless Chromium, against the demo of the program that `build` has made.
 page:

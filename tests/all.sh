@@ -57,7 +57,8 @@ beside one_after_another setup
 beside one_after_another build
 wait_for_all
 beside one_after_another unit-and-e2e
-beside one_after_another rules manifests api docs package page
+beside one_after_another rules manifests package
+beside one_after_another api docs page
 # Last: clippy holds cargo's lock on target, which nextest needs only when it begins.
 beside one_after_another check doc
 renice -n 10 -g "${jobs[-1]}" >/dev/null

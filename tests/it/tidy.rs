@@ -11,7 +11,7 @@ use std::path::Path;
 
 use finder::{Use, circles, uses};
 use paths::{Named, paths};
-use source::{Source, sources, without_tests};
+use source::{Source, Sources, sources, without_tests};
 use types::types;
 
 /// What pure modules must not name.
@@ -59,12 +59,40 @@ struct Row {
     pure: bool,
 }
 
+/// One test for all rules: reading the sources takes seconds.
 #[test]
-fn modules_import_only_the_rooms_the_map_allows() {
+fn sources_keep_the_rules() {
     let sources = sources();
+    let uses = uses(&sources);
+    let errors: Vec<String> = [
+        imports_beside_the_map(&uses),
+        circles(&uses),
+        impure(&sources),
+        long_or_unfinished(&sources),
+        types_with_one_name(&sources),
+        modules_beside_the_map(&sources),
+    ]
+    .concat();
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+#[test]
+fn the_map_is_ordered_from_the_bottom_up() {
+    let mut above = BTreeSet::new();
+    for row in map() {
+        let later: Vec<&String> = row.may_use.difference(&above).collect();
+        assert!(
+            later.is_empty(),
+            "{} uses {later:?}, which come later",
+            row.module
+        );
+        above.insert(row.module);
+    }
+}
+
+fn imports_beside_the_map(all: &BTreeSet<Use>) -> Vec<String> {
     let mut used: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let all = uses(&sources);
-    for Use { from, to } in &all {
+    for Use { from, to } in all {
         // The crate root joins the modules and contains nothing else.
         if let (Some(from), Some(to)) = (from.first(), to.first())
             && from != to
@@ -90,31 +118,10 @@ fn modules_import_only_the_rooms_the_map_allows() {
                 .map(|other| format!("{module} does not use {other}")),
         );
     }
-    assert!(errors.is_empty(), "{}", errors.join("\n"));
+    errors
 }
 
-#[test]
-fn the_map_is_ordered_from_the_bottom_up() {
-    let mut above = BTreeSet::new();
-    for row in map() {
-        let later: Vec<&String> = row.may_use.difference(&above).collect();
-        assert!(
-            later.is_empty(),
-            "{} uses {later:?}, which come later",
-            row.module
-        );
-        above.insert(row.module);
-    }
-}
-
-#[test]
-fn modules_side_by_side_form_no_circle() {
-    let circles = circles(&uses(&sources()));
-    assert!(circles.is_empty(), "{}", circles.join("\n"));
-}
-
-#[test]
-fn pure_modules_stay_pure() {
+fn impure(sources: &Sources) -> Vec<String> {
     let pure: BTreeSet<String> = map()
         .into_iter()
         .filter(|row| row.pure)
@@ -122,61 +129,61 @@ fn pure_modules_stay_pure() {
         .collect();
     assert_eq!(pure.len(), 2, "model and gc are pure");
     let mut errors = Vec::new();
-    for (module, source) in sources() {
+    for (module, source) in sources {
         if module.first().is_some_and(|room| pure.contains(room)) {
-            let said = said(&source, IMPURE);
+            let said = said(source, IMPURE);
             errors.extend(said.map(|word| format!("{}: is pure and says \"{word}\"", source.path)));
         }
     }
-    assert!(errors.is_empty(), "{}", errors.join("\n"));
+    errors
 }
 
-#[test]
-fn files_are_short_and_finished() {
+fn long_or_unfinished(sources: &Sources) -> Vec<String> {
     let mut errors = Vec::new();
-    for source in sources().into_values() {
+    for source in sources.values() {
         let (path, lines) = (&source.path, source.lines());
         if lines > LINES_MAX {
             errors.push(format!(
                 "{path}: {lines} lines of code, at most {LINES_MAX}"
             ));
         }
-        errors.extend(said(&source, NOWHERE).map(|word| format!("{path}: {word}")));
+        errors.extend(said(source, NOWHERE).map(|word| format!("{path}: {word}")));
         if path.ends_with("/mod.rs") {
             errors.push(format!("{path}: modules are name.rs and name/"));
         }
     }
-    assert!(errors.is_empty(), "{}", errors.join("\n"));
+    errors
 }
 
-#[test]
-fn a_type_name_means_one_thing() {
-    let mut files: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for source in sources().into_values() {
-        for name in types(source.code) {
-            files.entry(name).or_default().insert(source.path.clone());
+fn types_with_one_name(sources: &Sources) -> Vec<String> {
+    let mut files: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for source in sources.values() {
+        for name in types(source.code.clone()) {
+            files.entry(name).or_default().insert(&source.path);
         }
     }
-    let repeated: Vec<String> = files
+    files
         .into_iter()
         .filter(|(name, files)| files.len() > 1 && !OF_EACH_MODULE.contains(&name.as_str()))
-        .map(|(name, files)| format!("{name}: {files:?}"))
-        .collect();
-    assert!(repeated.is_empty(), "{}", repeated.join("\n"));
+        .map(|(name, files)| format!("the type name {name} is declared in {files:?}"))
+        .collect()
 }
 
-#[test]
-fn the_map_has_every_module_and_no_other() {
-    let declared: BTreeSet<String> = sources()
-        .into_keys()
-        .filter_map(|module| module.into_iter().next())
+fn modules_beside_the_map(sources: &Sources) -> Vec<String> {
+    let declared: BTreeSet<&str> = sources
+        .keys()
+        .filter_map(|module| module.first().map(String::as_str))
         .collect();
-    let mapped: BTreeSet<String> = map()
-        .into_iter()
-        .map(|row| row.module)
-        .chain(["main".to_owned()])
+    let map = map();
+    let mapped: BTreeSet<&str> = map
+        .iter()
+        .map(|row| row.module.as_str())
+        .chain(["main"])
         .collect();
-    assert_eq!(mapped, declared);
+    declared
+        .symmetric_difference(&mapped)
+        .map(|module| format!("{module} is in the map or in the sources, but not in both"))
+        .collect()
 }
 
 /// Reads the map; `all` means each row above.
@@ -281,9 +288,9 @@ fn circles_are_seen_among_neighbours_alone() {
     ];
     assert_eq!(circles(&uses(&family)), [""; 0]);
     let round = [("a::b::c", "a::d"), ("a::d", "a::e::f"), ("a::e", "a::b")];
-    assert_eq!(circles(&uses(&round)), ["a: b -> d -> e -> b"]);
+    assert_eq!(circles(&uses(&round)), ["a: circle b -> d -> e -> b"]);
     assert_eq!(
         circles(&uses(&[("x::y", "z"), ("z::w", "x")])),
-        ["crate: x -> z -> x"]
+        ["crate: circle x -> z -> x"]
     );
 }

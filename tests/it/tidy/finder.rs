@@ -52,7 +52,9 @@ pub(super) fn circles(uses: &BTreeSet<Use>) -> Vec<String> {
         } else {
             level.join("::")
         };
-        found.extend(circle(neighbours).map(|names| format!("{room}: {}", names.join(" -> "))));
+        found.extend(
+            circle(neighbours).map(|names| format!("{room}: circle {}", names.join(" -> "))),
+        );
     }
     found
 }
