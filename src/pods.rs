@@ -188,6 +188,15 @@ pub struct PodSource {
     quorum: Option<QuorumAnswer>,
 }
 
+/// When a look began, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct LookStart {
+    /// By the wall clock.
+    pub at: Timestamp,
+    /// By the monotonic clock.
+    pub began: Instant,
+}
+
 /// The last good quorum answer of the API server.
 #[derive(Debug)]
 struct QuorumAnswer {
@@ -248,11 +257,11 @@ impl PodSource {
         }
     }
 
-    /// Asks once. Call it after the runtime was listed, with the clock read before that. `fits` says whether
+    /// Asks once. Call it after the runtime was listed, with the clocks read before that. `fits` says whether
     /// an earlier list has every pod that lives now.
     pub async fn read(
         &mut self,
-        looked_at: Timestamp,
+        look: LookStart,
         freshness: Freshness,
         fits: impl FnOnce(&PodList) -> bool,
     ) -> PodsAnswer {
@@ -264,7 +273,7 @@ impl PodSource {
         }
         let asked = Instant::now();
         let answer = match chosen {
-            Ok(()) => self.ask(looked_at, freshness).await,
+            Ok(()) => self.ask(look, freshness).await,
             Err(error) => Some(Err(error)),
         };
         let at = Instant::now();
@@ -281,7 +290,7 @@ impl PodSource {
         if let (Freshness::Quorum { .. }, true) = (freshness, is_good) {
             self.quorum = Some(QuorumAnswer {
                 asked,
-                looked_at,
+                looked_at: look.at,
                 answer: answer.clone(),
             });
         }
@@ -329,7 +338,7 @@ impl PodSource {
     /// Asks for the pods; `None` if there is no source.
     async fn ask(
         &mut self,
-        looked_at: Timestamp,
+        look: LookStart,
         freshness: Freshness,
     ) -> Option<Result<PodList, Error>> {
         let after = self.timeout;
@@ -339,7 +348,7 @@ impl PodSource {
             Some(match (&self.chosen, &self.client) {
                 (Source::File(path), _) => {
                     let parse = |text: &[u8]| last.parse(text, |text| parse(text, node));
-                    file::list(disk, path, looked_at, &mut self.read_before, parse).await
+                    file::list(disk, path, look, &mut self.read_before, parse).await
                 }
                 (Source::KubeletSocket { paths, .. }, _) => {
                     kubelet_socket::list(disk, paths, node, &mut self.confirmed).await

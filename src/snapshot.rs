@@ -38,7 +38,7 @@ use tokio::time::Instant;
 use crate::config::Config;
 use crate::logs::Roots;
 use crate::model::FilesystemUsage;
-use crate::pods::{self, Freshness, PodSource};
+use crate::pods::{self, Freshness, LookStart, PodSource};
 use crate::runtime;
 use crate::state::{ImageAges, Journal};
 use crate::system::memory;
@@ -367,7 +367,11 @@ async fn look(
     // After the runtime: a pod born in between must not look deleted.
     let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     let fits = |list: &_| found.lives_in(list);
-    let answer = memory.pods.read(taken_at, freshness, fits);
+    let look = LookStart {
+        at: taken_at,
+        began: started,
+    };
+    let answer = memory.pods.read(look, freshness, fits);
     let answer = timed(&mut timings.pods, answer).await;
     rows::doubt_empty(&mut containers, &mut sandboxes, answer.list());
     let limits = queries::QueryLimits {

@@ -6,7 +6,7 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::{ANSWER_MAX_BYTES, Error, ParseError};
+use super::{ANSWER_MAX_BYTES, Error, LookStart, ParseError};
 use crate::model::PodList;
 use crate::system::blocking::BlockingPool;
 use crate::system::file::{TIMEOUT, bounded, open};
@@ -19,34 +19,36 @@ const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadBefore {
     written: Timestamp,
-    /// When this content was first read, by the monotonic clock.
-    first: Instant,
+    /// When the look began that read this content first.
+    first_look: Instant,
 }
 
-/// Reads the pods of a file, with its date of writing, but at the latest the time of its first read: after a
-/// clock step back the date is no longer trusted.
+/// Reads the pods of a file, with its date of writing, but at the latest the start of the look that read it first: the
+/// file cannot know pods that were born during that look, and after a clock step back its date is no longer trusted.
 pub(super) async fn list(
     disk: &BlockingPool,
     path: &Path,
-    looked_at: Timestamp,
+    look: LookStart,
     before: &mut Option<ReadBefore>,
     parse: impl FnOnce(&[u8]) -> Result<PodList, ParseError>,
 ) -> Result<PodList, Error> {
-    let now = Instant::now();
     let (text, written) = within_timeout(disk, path, dated).await?;
     let known = before.filter(|it| it.written == written);
-    let first = known.map_or(now, |it| it.first);
-    *before = Some(ReadBefore { written, first });
-    if written.duration_since(looked_at) > AHEAD_MAX {
+    let first_look = known.map_or(look.began, |it| it.first_look);
+    *before = Some(ReadBefore {
+        written,
+        first_look,
+    });
+    if written.duration_since(look.at) > AHEAD_MAX {
         return Err(Error::Ahead(path.to_owned()));
     }
     let list = parse(&text).map_err(|source| Error::NotPods {
         what: path.display().to_string(),
         source,
     })?;
-    // A file cannot know pods that were born during the look.
-    let known_for = now.saturating_duration_since(first);
-    let latest = looked_at.checked_sub(known_for).unwrap_or(Timestamp::MIN);
+    // By the monotonic clock, and from start to start: a look of many seconds makes the list no older.
+    let known_for = look.began.saturating_duration_since(first_look);
+    let latest = look.at.checked_sub(known_for).unwrap_or(Timestamp::MIN);
     Ok(PodList {
         as_of: Some(written.min(latest)),
         ..list

@@ -11,6 +11,17 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
+/// A look that begins now.
+fn look() -> LookStart {
+    look_at(now())
+}
+
+/// A look that begins now, at this time by the wall clock.
+fn look_at(at: Timestamp) -> LookStart {
+    let began = Instant::now();
+    LookStart { at, began }
+}
+
 /// Moves the clock. It is not paused during a file read, which is another thread's work.
 async fn later(time: Duration) {
     tokio::time::pause();
@@ -25,27 +36,27 @@ async fn settles_from_the_first_good_answer_and_anew_after_a_failure() {
     let settle = Duration::from_secs(10);
     let mut source = PodSource::new(Source::File(path.clone()), "n1", settle, settle);
     assert!(matches!(
-        source.read(now(), Freshness::Cached, |_| true).await.pods,
+        source.read(look(), Freshness::Cached, |_| true).await.pods,
         Pods::Unknown(PodsUnknown::Failed(_))
     ));
     std::fs::write(&path, br#"{"items":[]}"#).unwrap();
     assert_eq!(
-        source.read(now(), Freshness::Cached, |_| true).await.pods,
+        source.read(look(), Freshness::Cached, |_| true).await.pods,
         Pods::Unknown(PodsUnknown::Settling)
     );
     later(settle).await;
     assert!(matches!(
-        source.read(now(), Freshness::Cached, |_| true).await.pods,
+        source.read(look(), Freshness::Cached, |_| true).await.pods,
         Pods::Known(_)
     ));
     std::fs::write(&path, b"{").unwrap();
     assert!(matches!(
-        source.read(now(), Freshness::Cached, |_| true).await.pods,
+        source.read(look(), Freshness::Cached, |_| true).await.pods,
         Pods::Unknown(PodsUnknown::Failed(_))
     ));
     std::fs::write(&path, br#"{"items":[]}"#).unwrap();
     assert_eq!(
-        source.read(now(), Freshness::Cached, |_| true).await.pods,
+        source.read(look(), Freshness::Cached, |_| true).await.pods,
         Pods::Unknown(PodsUnknown::Settling)
     );
 }
@@ -58,16 +69,16 @@ async fn each_source_settles_for_itself() {
     std::fs::write(&two, br#"{"items":[]}"#).unwrap();
     let settle = Duration::from_secs(10);
     let mut source = PodSource::new(Source::File(one), "n1", settle, settle);
-    source.read(now(), Freshness::Cached, |_| true).await;
+    source.read(look(), Freshness::Cached, |_| true).await;
     later(settle).await;
     assert!(matches!(
-        source.read(now(), Freshness::Cached, |_| true).await.pods,
+        source.read(look(), Freshness::Cached, |_| true).await.pods,
         Pods::Known(_)
     ));
     source.choose(Source::File(two), "a test".to_owned());
     assert_eq!(source.unsettled_for(), settle);
     assert_eq!(
-        source.read(now(), Freshness::Cached, |_| true).await.pods,
+        source.read(look(), Freshness::Cached, |_| true).await.pods,
         Pods::Unknown(PodsUnknown::Settling)
     );
 }
@@ -125,7 +136,7 @@ async fn a_file_older_than_the_runtimes_list_is_no_complete_list() {
     );
     let mut read_written_at = async |written: Timestamp| {
         file.set_modified(written.into()).unwrap();
-        source.read(now(), Freshness::Cached, |_| true).await.pods
+        source.read(look(), Freshness::Cached, |_| true).await.pods
     };
     let an_hour_ago = now() - SignedDuration::from_hours(1);
     let Pods::Known(list) = read_written_at(an_hour_ago).await else {
@@ -147,7 +158,9 @@ async fn a_file_grows_no_younger_when_the_clock_is_set_back() {
     let long = Duration::from_secs(10);
     let mut source = PodSource::new(Source::File(path), "n1", Duration::ZERO, long);
     let mut as_of = async |looked_at: Timestamp| {
-        let answer = source.read(looked_at, Freshness::Cached, |_| true).await;
+        let answer = source
+            .read(look_at(looked_at), Freshness::Cached, |_| true)
+            .await;
         match answer.pods {
             Pods::Known(list) => list.as_of.unwrap(),
             unknown @ Pods::Unknown(_) => panic!("{unknown:?}"),
@@ -164,6 +177,24 @@ async fn a_file_grows_no_younger_when_the_clock_is_set_back() {
 }
 
 #[tokio::test]
+async fn a_file_is_no_older_for_a_look_that_takes_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pods.json");
+    std::fs::write(&path, br#"{"items":[]}"#).unwrap();
+    let look = look();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_modified(look.at.into()).unwrap();
+    let long = Duration::from_secs(60);
+    let mut source = PodSource::new(Source::File(path), "n1", Duration::ZERO, long);
+    for _ in 0..2 {
+        let answer = source.read(look, Freshness::Cached, |_| true).await;
+        assert_eq!(answer.pods.known().unwrap().as_of, Some(look.at));
+        // So long took the runtime's lists of the second look.
+        later(Duration::from_secs(6)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_pipe_is_no_file_and_blocks_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pods.json");
@@ -175,7 +206,7 @@ async fn a_pipe_is_no_file_and_blocks_nothing() {
         Duration::ZERO,
         Duration::from_secs(60),
     );
-    let answer = source.read(now(), Freshness::Cached, |_| true).await.pods;
+    let answer = source.read(look(), Freshness::Cached, |_| true).await.pods;
     let Pods::Unknown(PodsUnknown::Failed(why)) = answer else {
         panic!("{answer:?}")
     };
@@ -193,7 +224,7 @@ async fn an_answer_about_another_node_is_invalid_from_any_source() {
     let mut source = PodSource::new(Source::File(path.clone()), "n1", Duration::ZERO, long);
     let mut read = async |pods: [String; 2]| {
         std::fs::write(&path, format!(r#"{{"items":[{}]}}"#, pods.join(","))).unwrap();
-        source.read(now(), Freshness::Cached, |_| true).await.pods
+        source.read(look(), Freshness::Cached, |_| true).await.pods
     };
     let here = read([pod("a", "n1"), pod("b", "")]).await;
     assert!(matches!(here, Pods::Known(_)), "{here:?}");
