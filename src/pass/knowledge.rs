@@ -50,12 +50,14 @@ impl PassRun<'_> {
     /// and `min_age` are free.
     pub(super) fn retry_after(&self, look: &Look) -> BTreeMap<Target, Duration> {
         let pass = self.record.pass();
-        let Ok(snapshot) = self.runner.snapshot(look) else {
+        // The first trigger's words: others that joined may want a follow-up where it wants none.
+        let wants_none = !pass.trigger.cause.is_automatic() || pass.trigger.follow_up;
+        let snapshot = self.runner.snapshot(look).ok();
+        let Some(snapshot) = snapshot.filter(|_| !wants_none || pass.merged_triggers > 0) else {
             return BTreeMap::new();
         };
         let targets = pass.target_set().into_iter();
         targets
-            .filter(|_| pass.trigger.cause.is_automatic() && !pass.trigger.follow_up)
             .filter_map(|it| Some((it, gc::kept_for_a_time(&snapshot, &self.policy, it)?)))
             .collect()
     }

@@ -281,6 +281,7 @@ impl Admissions {
             return None;
         }
         let id = pass.id.clone();
+        pass.is_follow_up = false;
         pass.automatic.get_or_insert(trigger.cause);
         pass.note_request(key, &trigger.targets);
         if let Some(key) = key {

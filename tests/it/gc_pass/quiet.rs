@@ -1,6 +1,8 @@
 //! A kubelet that learns late of exits: the newest records of a pod wait until it surely knows.
 
-use crisweep_sim::{LaggingKubelet, Node, NodeBuilder, Options, PodSpec, hours, seconds};
+use crisweep_sim::{
+    Fault, LaggingKubelet, Node, NodeBuilder, Options, PodSpec, Rpc, hours, seconds,
+};
 use serde_json::{Value, json};
 
 use crate::alerts::hook::{asks, pass_of, sent};
@@ -142,6 +144,54 @@ async fn an_alert_whose_pass_kept_something_for_a_time_gets_one_pass_more() {
     let follow_up = rig.finished(passes[0]["id"].as_str().unwrap()).await;
     assert_eq!(follow_up["trigger"]["cause"], "alert", "{follow_up:#}");
     assert_eq!(follow_up["trigger"]["follow_up"], true);
+}
+
+#[tokio::test]
+async fn an_alert_that_joins_a_pass_which_gets_none_has_its_own_pass_more() {
+    tokio::join!(joins_a_follow_up(), joins_a_persons_pass());
+}
+
+/// A node with pods that ended just now.
+async fn just_ended() -> Rig {
+    let node = nodes::healthy().pods(3, |n| ended(&format!("gone-{n}")).deleted());
+    Rig::with(node.build(), lagging(1), changes("8s")).await
+}
+
+/// A second alert joins the follow-up, which therefore begins before its time.
+async fn joins_a_follow_up() {
+    let rig = just_ended().await;
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    rig.finished(&pass_of(&body)).await;
+    let body = sent(&rig, asks("containers"), 202, "merged").await;
+    let early = rig.finished(&pass_of(&body)).await;
+    let kept = &early["targets"]["containers"]["kept"]["too-young"];
+    assert_eq!(kept, 3, "it began at once: {early:#}");
+    until("the pass that follows both has cleaned", || async {
+        (rig.exited_containers() == 0).then_some(())
+    })
+    .await;
+}
+
+/// An alert joins a pass that a person asked for, which waits for the end of another.
+async fn joins_a_persons_pass() {
+    let rig = just_ended().await;
+    rig.sim
+        .set_fault(Rpc::ListContainers, Fault::slow(seconds(1)));
+    rig.begin_gc("target=images").await;
+    let by_hand = rig.begin_gc("").await;
+    let body = sent(&rig, asks("all"), 202, "merged").await;
+    assert_eq!(pass_of(&body), by_hand);
+    rig.sim.clear_faults();
+    let first = rig.finished(&by_hand).await;
+    assert_eq!(
+        first["targets"]["containers"]["kept"]["too-young"], 3,
+        "{first:#}"
+    );
+    until("the pass that follows has cleaned", || async {
+        (rig.exited_containers() + rig.dead_sandboxes() == 0).then_some(())
+    })
+    .await;
+    assert_eq!(rig.passes().await[0]["trigger"]["cause"], "alert");
 }
 
 #[tokio::test]

@@ -139,12 +139,14 @@ struct Account {
 }
 
 impl Account {
-    /// `id` is the pass that the trigger queued or joined; `ticket` is that pass if it waits.
+    /// `id` is the pass that the trigger queued or joined; `ticket` is that pass if it waits. `follows_still`: the running
+    /// pass exists only as a follow-up.
     fn admitted(
         &mut self,
         trigger: &Trigger,
         alert: Option<usize>,
         (id, ticket): (&str, Option<&QueuedPass>),
+        follows_still: bool,
         now: Duration,
     ) {
         let automatic = trigger.cause == Cause::Alert;
@@ -156,6 +158,8 @@ impl Account {
                     "joined {expected:?}"
                 );
                 if let Some(alert) = alert {
+                    // A new alert may get a follow-up, even of a follow-up.
+                    expected.is_follow_up &= expected.alerts.contains_key(&alert) && follows_still;
                     let asked = expected.alerts.entry(alert).or_default();
                     if asked.is_empty() {
                         asked.extend(trigger.targets.intersection(&expected.targets));
@@ -432,7 +436,9 @@ proptest! {
                 let merged = answer.result == AlertResult::Merged;
                 let into = answer.pass.as_ref().filter(|_| merged).unwrap_or(&id);
                 let ticket = admissions.waiting().find(|ticket| ticket.id == *into);
-                account.admitted(&trigger, alert, (into, ticket), now);
+                let running = admissions.running.as_ref();
+                let follows_still = running.is_some_and(|it| it.pass.is_follow_up);
+                account.admitted(&trigger, alert, (into, ticket), follows_still, now);
             };
             match step {
                 Step::Alert(number, targets) => admit(alert(number, targets), Some(number)),

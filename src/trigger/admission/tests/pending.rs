@@ -217,6 +217,21 @@ fn a_follow_up_is_taken_back_with_its_alert_and_taken_over_by_another() {
 }
 
 #[test]
+fn a_follow_up_that_an_alert_joins_while_it_runs_may_be_followed_itself() {
+    let mut admissions = admissions();
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    next(&mut admissions, at(0)).unwrap();
+    leave_containers(&mut admissions, 10).unwrap();
+    next(&mut admissions, at(1810)).unwrap();
+    assert_eq!(
+        admissions.admit(alert(2, CONTAINERS), "x", at(1811)),
+        merged("follow-up"),
+        "it has not begun them"
+    );
+    assert!(leave_containers(&mut admissions, 1820).is_some());
+}
+
+#[test]
 fn a_follow_up_joins_the_pending_pass() {
     let mut admissions = admissions();
     admissions.admit(alert(1, BOTH), "a", at(0));
