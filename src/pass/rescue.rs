@@ -183,20 +183,30 @@ impl PassRun<'_> {
         Ok(chosen)
     }
 
+    /// Reports the lists that do not fit, also one whose target was not asked for: the kubelet is as blind.
     fn report_list_problems(&mut self, lists: &BTreeSet<Target>, look: &Look) {
         let weights = look.weights();
         for (target, weight) in [
             (Target::Containers, weights.containers),
             (Target::Sandboxes, weights.sandboxes),
         ] {
-            if lists.contains(&target) && weight.is_over() == Some(true) {
+            let asked = lists.get(&target).or_else(|| lists.first());
+            if let Some(asked) = asked.filter(|_| weight.is_over() == Some(true)) {
                 let bytes = weight.bytes.unwrap_or(0);
                 let limit = weight.limit_bytes;
+                let (which, remedy) = if *asked == target {
+                    (
+                        String::new(),
+                        "the API server confirms which pods are over (pods.source)",
+                    )
+                } else {
+                    (format!(" of {target}"), "a pass over them too makes it fit")
+                };
                 self.report_problem(
-                    target,
+                    *asked,
                     &format!(
-                        "the list is still over its limit ({bytes} of {limit} bytes): the rest stays until the kubelet \
-                         can list, or until the API server confirms which pods are over (pods.source)"
+                        "the list{which} is still over its limit ({bytes} of {limit} bytes): the rest stays until the \
+                         kubelet can list, or until {remedy}"
                     ),
                 );
             }

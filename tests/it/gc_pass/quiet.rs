@@ -289,6 +289,22 @@ async fn ends_the_kubelet_may_not_know_are_kept_without_the_api_servers_confirma
     keeps_all(&rig).await;
 }
 
+#[tokio::test]
+async fn a_pass_over_containers_says_that_the_list_of_sandboxes_blinds_the_kubelet() {
+    let node = nodes::healthy()
+        .pods(23, |n| PodSpec::new(&format!("app-{n}")).running("app", 0))
+        .pods(2, |n| ended(&format!("gone-{n}")).deleted());
+    let rig = Rig::with(node.build(), lagging(1), changes("1m")).await;
+    let pass = rig.gc("target=containers").await;
+    let errors = pass["errors"].to_string();
+    assert!(
+        errors.contains("the list of sandboxes is still over"),
+        "{pass:#}"
+    );
+    assert_eq!(pass["outcome"], "partial");
+    rig.nothing_was_touched();
+}
+
 /// crisweep sees all of a list that comes compressed; the kubelet, which asks for it plainly, sees nothing.
 #[tokio::test]
 async fn a_kubelet_stays_blind_while_the_runtime_compresses_for_crisweep() {
