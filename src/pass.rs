@@ -18,6 +18,7 @@ mod queue;
 pub mod record;
 mod remove;
 mod rescue;
+mod slow;
 mod stops;
 mod tally;
 
@@ -180,6 +181,8 @@ struct PassRun<'a> {
     no_longer_seen: BTreeSet<(Target, Text)>,
     /// The removed containers; their logs may follow.
     gone: Gone,
+    /// How many containers had gone when sandboxes were last planned; `None`: they were not.
+    gone_at_sandboxes: Option<u64>,
     /// Removals of such logs that a lost runtime left open.
     open_logs: Vec<Removal>,
     /// Something that the pass must read or write failed.
@@ -226,6 +229,7 @@ impl<'a> PassRun<'a> {
             losses: 0,
             no_longer_seen: BTreeSet::new(),
             gone,
+            gone_at_sandboxes: None,
             open_logs: Vec::new(),
             incomplete: false,
             uncertain: BTreeSet::new(),
@@ -262,6 +266,9 @@ impl<'a> PassRun<'a> {
                 look = self.look_again().await?;
             }
             self.clean(target, &mut look).await?;
+        }
+        if fits {
+            self.clean_after_slow_containers(&mut look).await?;
         }
         Ok(())
     }

@@ -73,6 +73,9 @@ impl PassRun<'_> {
         if target == Target::Images && !self.images_are_known(look) {
             return Ok(None);
         }
+        if target == Target::Sandboxes {
+            self.gone_at_sandboxes = Some(self.gone_of(Target::Containers));
+        }
         let policy = self.policy_of_round(target, round);
         let mut plan = self.plan(look, &[target].into(), &policy)?;
         self.report_plan_problems(target, round, look, &plan);
@@ -355,7 +358,7 @@ impl PassRun<'_> {
     }
 
     /// Waits for the class probe in flight, or a moment.
-    async fn wait(&mut self) -> Result<(), EarlyEnd> {
+    pub(super) async fn wait(&mut self) -> Result<(), EarlyEnd> {
         self.not_stopped()?;
         let on_done = |done| self.tally.note(done);
         self.executor.wait(on_done).await;

@@ -78,6 +78,14 @@ impl PassRun<'_> {
                 *look = self.look_again().await?;
             }
         }
+        if is_over(look) {
+            // What is still under way may be enough.
+            self.all_end().await;
+            self.clean_after_slow_containers(look).await?;
+            if self.is_outdated() {
+                *look = self.look_again().await?;
+            }
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crisweep_sim::{Disk, PodSpec, Rpc, hours};
+use crisweep_sim::{Disk, Fault, PodSpec, Rpc, hours};
 use serde_json::json;
 
 use crate::support::{Rig, nodes};
@@ -20,6 +20,21 @@ async fn containers_and_then_their_sandbox_go_in_one_pass() {
     // A dead sandbox is not stopped first: that would run the network teardown twice.
     assert_eq!(rig.sim.call_count(Rpc::StopPodSandbox), 0);
     assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_container_goes_slowly_goes_in_the_same_pass() {
+    let rig = Rig::start(nodes::litter(5), json!({})).await;
+    let slow = Fault::slow(Duration::from_secs(2));
+    rig.sim.set_fault(Rpc::RemoveContainer, slow);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&report["planned"], &report["removed"], &report["kept"]),
+        (&json!(5), &json!(5), &json!({ "ready": 1 }))
+    );
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
 }
 
 #[tokio::test]
