@@ -38,7 +38,7 @@ const DRAW_EVERY: Duration = Duration::from_secs(1);
 /// Runs `crisweep gc`.
 ///
 /// # Errors
-/// If the runtime is not found or does not answer, or another crisweep works on the node.
+/// If the runtime is not found or does not answer, another crisweep works on the node, or `brakes.pause` holds.
 pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
     if site.endpoint.is_some() {
         note(&format!(
@@ -75,11 +75,16 @@ pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
 
 /// Runs the pass in this process.
 async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<Ending> {
+    let is_free = args.force || args.dry_run;
+    anyhow::ensure!(
+        is_free || !site.config.brakes.pause,
+        "garbage collection is paused (brakes.pause); --force overrides it"
+    );
+    // The others never bind a person.
     site.config.brakes = Brakes {
         cooldown: Duration::ZERO,
         max_passes_per_hour: None,
         jitter: None,
-        // A person who types the command wants the pass despite a pause.
         pause: false,
     };
     let config = site.config;

@@ -197,6 +197,22 @@ async fn gc_runs_a_pass_shows_it_and_exits_with_0() {
 }
 
 #[tokio::test]
+async fn gc_is_held_by_a_pause_unless_it_is_forced() {
+    let node = Bare::start(nodes::litter(2), &json!({ "brakes": { "pause": true } }));
+    let held = node.run(&["gc"]).await;
+    assert_eq!(held.status.code(), Some(1), "{}", text(&held.stdout));
+    let told = text(&held.stderr);
+    let words = "garbage collection is paused (brakes.pause); --force overrides it";
+    assert!(told.contains(words), "{told}");
+    let dry = node.run(&["gc", "--dry-run"]).await;
+    assert_eq!(dry.status.code(), Some(0), "{}", text(&dry.stderr));
+    assert_eq!(node.sim.calls(), []);
+    let forced = node.run(&["gc", "--force"]).await;
+    assert_eq!(forced.status.code(), Some(0), "{}", text(&forced.stderr));
+    assert_eq!(node.sim.calls().len(), 4);
+}
+
+#[tokio::test]
 async fn gc_exits_with_1_when_a_planned_removal_failed() {
     let node = Bare::start(nodes::leaks(4), &json!({}));
     node.sim.set_cni(
