@@ -48,7 +48,6 @@ pub struct Config {
     /// The runtime and how to talk to it.
     pub runtime: runtime::Config,
     /// Looks at the node.
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub collect: Collect,
     /// Which node this is.
     pub node: NodeSection,
@@ -59,7 +58,6 @@ pub struct Config {
     /// Bounds of a pass.
     pub gc: Gc,
     /// Back-off for sandboxes that could not be removed.
-    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub quarantine: BackOff,
     /// Where knowledge of the pods comes from.
     pub pods: pods::Config,

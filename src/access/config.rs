@@ -24,11 +24,9 @@ settings! {
         /// The mode of the unix sockets. Root and the service's own user may always act there; others who may open it
         /// can only read, unless they show a credential.
         #[serde(with = "As::<One<SocketMode>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub socket_mode: SocketMode = SocketMode(0o660),
         /// The owner of the unix sockets, as `uid:gid`. `null`: the service's own.
         #[serde(with = "As::<Optional<SocketOwner>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub socket_owner: Option<SocketOwner> = None,
         /// Names that requests may use for this service, besides addresses, `localhost` and the node's. With a dot
         /// before it a name stands for all that have one label more, such as those of a headless Service's pods.
@@ -41,12 +39,10 @@ settings! {
         pub bearer_token_files: BearerTokenFiles = BearerTokenFiles::default(),
         /// Users of the web configuration file that may act. Empty: all of them.
         #[serde(with = "As::<ListOf<NonEmptyText>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub act_users: Vec<String> = Vec::new(),
         /// Subject alternative names whose client certificates may act. Empty: those of `client_allowed_sans` in the
         /// web configuration file; if that is empty too, no certificate may.
         #[serde(with = "As::<ListOf<NonEmptyText>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub act_client_sans: Vec<String> = Vec::new(),
         /// Tokens that the API server knows.
         pub token_review: TokenReview = TokenReview::default(),

@@ -72,7 +72,6 @@ settings! {
         pub batch_size: usize = 50,
         /// Removals at the same time that cost the disk, at most; sandboxes that wait for their network come on top.
         #[serde(with = "As::<Whole<usize, 1, 1_000>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub max_concurrency: usize = 8,
         /// Removals in one pass, at most.
         #[serde(with = "As::<Off<Whole<u64, 0, COUNT_MAX>>>")]
@@ -82,16 +81,13 @@ settings! {
         pub deadline: Option<Duration> = Some(Duration::from_secs(600)),
         /// Rest between batches.
         #[serde(with = "As::<Time>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub batch_pause: Duration = Duration::ZERO,
         /// Share of stalled IO above which removals of 20 ms or more go slower.
         #[serde(with = "As::<Off<Number<100>>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub io_pressure_pause_percent: Option<f64> = Some(20.0),
         /// Share of failures above which a pass gives a target up (the circuit breaker); the next target goes on. `POST
         /// /gc?force=true` ignores it.
         #[serde(with = "As::<Off<Number<1>>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub failure_ratio: Option<f64> = Some(0.5),
     }
 }
@@ -129,7 +125,6 @@ settings! {
         pub enabled: bool = false,
         /// Time between two looks for it.
         #[serde(with = "As::<Positive>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub interval: Duration = Duration::from_secs(30),
         /// Exited containers on the node that ask for a pass over containers, sandboxes and logs.
         #[serde(with = "As::<Off<Whole<u32, 0, COUNT_MAX>>>")]
@@ -197,7 +192,6 @@ settings! {
         pub poll: Vec<String> = Vec::new(),
         /// Time between two questions, give or take a tenth.
         #[serde(with = "As::<Positive>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub interval: Duration = Duration::from_secs(30),
         /// How the Alertmanagers are asked; the keys are Prometheus'.
         pub http_client_config: HttpClientConfig = HttpClientConfig::default(),
@@ -242,7 +236,6 @@ settings! {
         pub cooldown: Duration = Duration::from_secs(60),
         /// Passes of a target within an hour, of those that tried to remove something of it.
         #[serde(with = "As::<Off<Whole<u32, 0, 1_000_000>>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub max_passes_per_hour: Option<u32> = Some(30),
         /// An automatic pass (alert, poll, threshold) waits a random part of this time before it may begin, so that a
         /// fleet does not move at once; a resolved alert takes it back meanwhile.

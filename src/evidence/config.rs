@@ -30,11 +30,9 @@ settings! {
         /// Whether a container stays when its evidence cannot be kept.
         pub required: bool = false,
         /// Whether the first and the last evidence of a (pod UID, container name) make way after those between them.
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub keep_first: bool = true,
         /// The pod's labels that are kept: keys, or beginnings of keys that end in `*`.
         #[serde(with = "As::<ListOf<LabelKey>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub labels: Vec<String> = vec!["app".to_owned(), "app.kubernetes.io/*".to_owned()],
     }
 }

@@ -44,7 +44,6 @@ settings! {
         pub targets: BTreeSet<Target> = BTreeSet::new(),
         /// How long a Lease stays taken when its node goes away, from 3s to 1h. Renewed three times in it.
         #[serde(with = "As::<Time>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub lease_duration: Duration = Duration::from_secs(60),
     }
 }

@@ -113,17 +113,13 @@ settings! {
         pub max_dead: Limit = Limit::AtMost(200),
         /// Whether the oldest dead container of each (pod UID, container name) stays beyond all limits until its pod is
         /// finished or deleted: the first failure of a crash loop often tells more than the latest.
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub keep_first: bool = false,
         /// A created container that is younger is about to start, and stays.
         #[serde(with = "As::<Time>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub created_grace: Duration = 60 * MINUTE,
         /// What `min_age` counts from. The kubelet's is `created`.
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub age_from: AgeFrom = AgeFrom::Finished,
         /// Whether containers in state unknown are considered (and stopped first).
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub include_unknown: bool = false,
     }
 }
@@ -362,11 +358,9 @@ settings! {
         pub grace: Duration = 5 * MINUTE,
         /// Where pods' logs are, as the host names it. It must be writable for crisweep.
         #[serde(with = "As::<One<AbsolutePath>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub pods_root: PathBuf = "/var/log/pods".into(),
         /// Where the links to containers' logs are, as the host names it; not `pods_root`, nor below or above it.
         #[serde(with = "As::<One<AbsolutePath>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub containers_root: PathBuf = "/var/log/containers".into(),
     }
 }

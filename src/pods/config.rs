@@ -73,7 +73,6 @@ settings! {
         pub api_kubeconfig: Option<PathBuf> = None,
         /// The context of `api_kubeconfig`. `null`: the file's `current-context`.
         #[serde(with = "As::<Optional<ContextName>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub api_context: Option<String> = None,
         /// JSON of the shape that the kubelet's `/pods` has; exactly with `source: file`. Replace it often, by rename:
         /// a pod with anything younger than the file is not taken for deleted.
@@ -82,13 +81,11 @@ settings! {
         /// How long a source must have answered before crisweep believes it, and the least time between two answers
         /// that lack a pod before the pod counts as deleted. 0: one answer is enough.
         #[serde(with = "As::<Time>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub settle: Duration = Duration::from_secs(10),
         /// How long crisweep must have seen a pod finished or absent before it removes the pod's newest records: the
         /// kubelet may learn of an exit late, and would run the pod again. While a list is over its limit this time is
         /// never enough.
         #[serde(with = "As::<Time>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub quiet: Duration = Duration::from_secs(60),
         /// The API server in the pod's environment.
         #[serde(skip)]

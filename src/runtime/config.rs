@@ -19,7 +19,6 @@ settings! {
         pub endpoint: Option<String> = None,
         /// The image service's socket, where it is another one.
         #[serde(with = "As::<Optional<UnixSocketUrl>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub image_endpoint: Option<String> = None,
         /// Timeout of one call that reads.
         #[serde(with = "As::<Positive>")]
@@ -29,7 +28,6 @@ settings! {
         pub removal_timeout: Duration = Duration::from_secs(60),
         /// The largest answer that crisweep takes.
         #[serde(with = "As::<Size<usize, 1, MESSAGE_MAX>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub max_message_bytes: usize = 128 << 20,
         /// Where the host's file system is mounted. crisweep puts it before the log roots, the image file system's
         /// mount point and `/proc/pressure`.

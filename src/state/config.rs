@@ -20,12 +20,10 @@ settings! {
         /// Room for the records of passes and removals in the database, claimed in full at the first start. 4 MiB keep
         /// some 7,800 removals and 500 passes. A new value holds from the next start; a file never shrinks by itself.
         #[serde(with = "As::<Size<u64, BYTES_MIN, BYTES_MAX>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub journal_bytes: u64 = 4 << 20,
         /// Snapshots of the node that are kept from before the last passes that removed something, for `crisweep
         /// simulate`; 0: none. All together take at most 8 MiB; one that takes more than 4 MiB is not kept.
         #[serde(with = "As::<Whole<u32, 0, 20>>")]
-        #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
         pub snapshots: u32 = 5,
         /// Where each pass and each removal is written as a line of JSON, for shipping: `stdout`, or a file that
         /// logrotate may move. `null`: nowhere.

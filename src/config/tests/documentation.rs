@@ -1,5 +1,6 @@
 //! The tables of `docs/configuration.md` are what the settings' schema and defaults say. Where `CRISWEEP_GENERATE`
-//! is set, the test writes them anew.
+//! is set, the test writes them anew. A key that the page has among the advanced ones stays there; new ones come into
+//! the first table.
 
 use schemars::generate::SchemaSettings;
 use serde_json::Value as Json;
@@ -9,22 +10,23 @@ use super::*;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
 
 /// The rows of each table.
-#[derive(Default)]
-struct Tables {
+struct Tables<'a> {
+    /// The page's part from its advanced table on.
+    written_advanced: &'a str,
     settings: String,
     advanced: String,
 }
 
-impl Tables {
-    fn section(&mut self, section: &Json, above: &str, is_advanced: bool) {
+impl Tables<'_> {
+    fn section(&mut self, section: &Json, above: &str) {
         for (name, field) in section["properties"].as_object().unwrap() {
             let key = format!("{above}{name}");
-            let is_advanced = is_advanced || field["x-advanced"] == true;
             if field["properties"].is_object() {
-                self.section(field, &format!("{key}."), is_advanced);
+                self.section(field, &format!("{key}."));
                 continue;
             }
-            let table = if is_advanced {
+            let row_begin = format!("\n| `{key}` |");
+            let table = if self.written_advanced.contains(&row_begin) {
                 &mut self.advanced
             } else {
                 &mut self.settings
@@ -85,9 +87,13 @@ fn range(field: &Json) -> String {
 fn the_tables_of_the_documentation_are_the_schemas() {
     let inline = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let schema = inline.into_generator().into_root_schema_for::<Config>();
-    let mut tables = Tables::default();
-    tables.section(schema.as_value(), "", false);
     let written = std::fs::read_to_string(PAGE).unwrap();
+    let mut tables = Tables {
+        written_advanced: written.split_once("<!-- advanced -->").unwrap().1,
+        settings: String::new(),
+        advanced: String::new(),
+    };
+    tables.section(schema.as_value(), "");
     let mut page = written.clone();
     for (name, rows) in [("settings", tables.settings), ("advanced", tables.advanced)] {
         let (begin, end) = (
