@@ -30,7 +30,6 @@ use crate::telemetry::Log;
 use strum::VariantArray;
 
 use crate::{access, events, evidence, fleet, pods, runtime, state};
-use file::FILE_MAX;
 use layers::Layers;
 #[cfg(test)]
 use reload::FIXED;
@@ -193,9 +192,6 @@ pub struct ConfigProblem {
 /// Why the configuration could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file's ending is unknown.
-    #[error("{}: unknown ending; a configuration file ends in .yaml, .yml or .toml", .0.display())]
-    Ending(PathBuf),
     /// The file does not exist, or may not be read.
     #[error("cannot read the configuration file {}", path.display())]
     Read {
@@ -205,15 +201,14 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// It is a directory or a device.
-    #[error("{}: is not a file", .0.display())]
-    NotAFile(PathBuf),
-    /// It has bytes that are no UTF-8.
-    #[error("{}: is not text in UTF-8", .0.display())]
-    NotText(PathBuf),
-    /// It is larger than any configuration.
-    #[error("{}: is larger than {FILE_MAX} bytes", .0.display())]
-    TooBig(PathBuf),
+    /// It is no configuration file.
+    #[error("{}: {why}", path.display())]
+    NotConfiguration {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        why: String,
+    },
     /// It is not well-formed, repeats a key, or is not a table.
     #[error("{}: not a well-formed configuration", path.display())]
     Syntax {

@@ -1,6 +1,6 @@
 //! Reads the configuration file into a tree.
 
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::path::Path;
 
 use ::config::{ConfigError, File, FileFormat, Source};
@@ -26,7 +26,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, ConfigValue)>, Error> {
                 path: path.to_owned(),
                 source,
             })?;
-            return Err(Error::Ending(path.to_owned()));
+            let why = "unknown ending; a configuration file ends in .yaml, .yml or .toml";
+            return Err(no_configuration(path, why));
         }
     };
     let text = read_text(path)?;
@@ -66,23 +67,22 @@ fn read_text(path: &Path) -> Result<String, Error> {
     };
     // Checked before opening: opening a pipe would wait for its writer.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(Error::NotAFile(path.to_owned()));
+        return Err(no_configuration(path, "is not a file"));
     }
-    let mut text = String::new();
+    let mut text = Vec::new();
     let file = std::fs::File::open(path).map_err(failed)?;
-    let read = file
-        .take(FILE_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| {
-            if error.kind() == ErrorKind::InvalidData {
-                Error::NotText(path.to_owned())
-            } else {
-                failed(error)
-            }
-        })?;
-    if read as u64 > FILE_MAX {
-        Err(Error::TooBig(path.to_owned()))
-    } else {
-        Ok(text)
+    let mut bounded = file.take(FILE_MAX + 1);
+    bounded.read_to_end(&mut text).map_err(failed)?;
+    if text.len() as u64 > FILE_MAX {
+        let why = format!("is larger than {FILE_MAX} bytes");
+        return Err(no_configuration(path, why));
+    }
+    String::from_utf8(text).map_err(|_error| no_configuration(path, "is not text in UTF-8"))
+}
+
+fn no_configuration(path: &Path, why: impl Into<String>) -> Error {
+    Error::NotConfiguration {
+        path: path.to_owned(),
+        why: why.into(),
     }
 }

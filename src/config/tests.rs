@@ -335,7 +335,7 @@ fn a_file_that_is_no_text_is_called_so() {
 fn unusable_files_have_distinct_errors() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("d.yaml")).unwrap();
-    let big = "#".repeat(usize::try_from(FILE_MAX).unwrap() + 1);
+    let big = "#".repeat(usize::try_from(file::FILE_MAX).unwrap() + 1);
     for (name, text, words) in [
         ("none.yaml", None, "No such file"),
         ("d.yaml", None, "is not a file"),

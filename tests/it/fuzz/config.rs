@@ -77,7 +77,7 @@ fn is_settled(name: &str, text: &[u8]) -> Result<(), TestCaseError> {
             }
         }
         // A file that is not text.
-        Err(Error::Syntax { .. } | Error::NotText(_)) => {}
+        Err(Error::Syntax { .. } | Error::NotConfiguration { .. }) => {}
         Err(error) => return Err(TestCaseError::fail(format!("{error:?}"))),
     }
     Ok(())
