@@ -82,10 +82,9 @@ const KEY_KIND_MAX: usize = 64;
 /// The most bytes that count as a private key if its end is missing.
 const KEY_BYTES_MAX: usize = 16 << 10;
 
-/// Masks secrets in a log in the CRI's format; returns how many bytes were masked.
-pub fn mask_log(log: &mut [u8]) -> usize {
+/// Masks secrets in a log in the CRI's format.
+pub fn mask_log(log: &mut [u8]) {
     let lines = lines(log);
-    let mut masked = 0;
     for stream in LogStream::ALL {
         let of_stream = || lines.iter().filter(|line| line.stream == stream);
         let mut text = Vec::new();
@@ -95,7 +94,7 @@ pub fn mask_log(log: &mut [u8]) -> usize {
                 text.push(b'\n');
             }
         }
-        masked += mask(&mut text);
+        mask(&mut text);
         let mut from = text.as_slice();
         for line in of_stream() {
             if let Some(place) = log.get_mut(line.text.clone())
@@ -106,7 +105,6 @@ pub fn mask_log(log: &mut [u8]) -> usize {
             }
         }
     }
-    masked
 }
 
 /// Masks secrets in a text such as a status message.
@@ -116,9 +114,8 @@ pub fn mask_text(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Masks secrets in place; returns how many bytes were masked.
-fn mask(text: &mut [u8]) -> usize {
-    let mut masked = 0;
+/// Masks secrets in place.
+fn mask(text: &mut [u8]) {
     let mut at = 0;
     while at < text.len() {
         let Some((from, to)) = secret(text, at) else {
@@ -128,12 +125,10 @@ fn mask(text: &mut [u8]) -> usize {
         for byte in text.get_mut(from..to).unwrap_or_default() {
             if *byte != b'\n' {
                 *byte = MASK;
-                masked += 1;
             }
         }
         at = to.max(at + 1);
     }
-    masked
 }
 
 /// For the first, second and third byte of a text: which shapes of secrets, a bit each, may have this byte there. At most

@@ -127,7 +127,7 @@ fn a_log_keeps_its_lines_and_a_split_secret_is_found() {
 token=raw
 2026-01-01T00:00:07Z stdout F end"
         .to_vec();
-    assert_eq!(mask_log(&mut log), 3 + 4 + 3 + 3);
+    mask_log(&mut log);
     let wanted = "2026-01-01T00:00:00Z stdout P x pass
 2026-01-01T00:00:00Z stderr F word=other
 2026-01-01T00:00:01Z stdout P word=***
@@ -180,11 +180,10 @@ proptest! {
     fn any_log_keeps_its_length_and_its_lines(pieces in prop::collection::vec(piece(), 0..60)) {
         let before = pieces.concat();
         let mut after = before.clone();
-        let masked = mask_log(&mut after);
+        mask_log(&mut after);
         prop_assert_eq!(after.len(), before.len());
-        let changed = before.iter().zip(&after).filter(|(a, b)| a != b);
-        prop_assert!(changed.clone().all(|(a, b)| *b == MASK && *a != b'\n'));
-        prop_assert!(changed.count() <= masked);
+        let mut changed = before.iter().zip(&after).filter(|(a, b)| a != b);
+        prop_assert!(changed.all(|(a, b)| *b == MASK && *a != b'\n'));
         let lines_of = |log: &[u8]| -> Vec<_> {
             lines(log).into_iter().map(|line| (line.time, line.stream, line.is_part)).collect()
         };
@@ -209,7 +208,9 @@ proptest! {
         let (first, second) = text.split_at(at + split);
         let mut log = format!("2026-01-01T00:00:00Z stderr P {first}\n2026-01-01T00:00:00Z stderr F {second}\n")
             .into_bytes();
-        prop_assert_eq!(mask_log(&mut log), "correct-horse-battery".len());
+        mask_log(&mut log);
+        let masked = log.iter().filter(|byte| **byte == MASK).count();
+        prop_assert_eq!(masked, "correct-horse-battery".len());
     }
 }
 
