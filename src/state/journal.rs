@@ -223,14 +223,13 @@ impl Journal {
         let inner = self.inner.as_deref().ok_or(Error::Closed)?;
         let places = Arc::clone(&inner.readers).try_acquire_owned();
         let place = places.map_err(|_full| Error::TooSlow)?;
-        let (to, answer) = oneshot::channel();
-        let job = move |store: &mut StateDir, health: &WriterHealth| {
+        self.answered(at_most, move |store, health, to| {
             let _place = place;
             if !to.is_closed() {
                 drop(to.send(writer::read(store, health, read)));
             }
-        };
-        self.answered(job, answer, at_most).await
+        })
+        .await
     }
 
     /// Changes evidence, and waits for that.
@@ -239,22 +238,24 @@ impl Journal {
         at_most: Duration,
         change: impl FnOnce(&mut Database) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let (to, done) = oneshot::channel();
-        let job = move |store: &mut StateDir, health: &WriterHealth| {
+        self.answered(at_most, move |store, health, to| {
             drop(to.send(writer::change(store, health, change)));
-        };
-        self.answered(job, done, at_most).await
+        })
+        .await
     }
 
     /// Sends a job and waits for its answer.
-    async fn answered<T>(
+    async fn answered<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut StateDir, &WriterHealth) + Send + 'static,
-        answer: oneshot::Receiver<Result<T, Error>>,
         at_most: Duration,
+        job: impl FnOnce(&mut StateDir, &WriterHealth, oneshot::Sender<Result<T, Error>>)
+        + Send
+        + 'static,
     ) -> Result<T, Error> {
         let inner = self.inner.as_deref().ok_or(Error::Closed)?;
-        let queued = inner.queue.try_send(Box::new(job));
+        let (to, answer) = oneshot::channel();
+        let job: WriterJob = Box::new(move |store, health| job(store, health, to));
+        let queued = inner.queue.try_send(job);
         queued.map_err(|_full| Error::TooSlow)?;
         match tokio::time::timeout(at_most, answer).await {
             Ok(Ok(answer)) => answer,
@@ -268,18 +269,15 @@ impl Journal {
     /// # Errors
     /// If another crisweep holds the lock.
     pub async fn locked(&self, at_most: Duration) -> Result<(), LockHeld> {
-        let Some(inner) = self.inner.as_deref().filter(|inner| !inner.owes()) else {
-            return Ok(());
-        };
-        let (to, answer) = oneshot::channel();
-        let job: WriterJob =
-            Box::new(move |store, health| drop(to.send(writer::lock(store, health))));
-        if inner.queue.try_send(job).is_err() {
+        if self.owes() {
             return Ok(());
         }
-        match tokio::time::timeout(at_most, answer).await {
-            Ok(Ok(Some(held))) => Err(held),
-            Ok(Ok(None) | Err(_)) | Err(_) => Ok(()),
+        let locking = self.answered(at_most, |store, health, to| {
+            drop(to.send(Ok(writer::lock(store, health))));
+        });
+        match locking.await {
+            Ok(Some(held)) => Err(held),
+            Ok(None) | Err(_) => Ok(()),
         }
     }
 
