@@ -10,7 +10,6 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Serialize;
 
-use super::saved_plans::SavedPlanHead;
 use crate::gc::Plan;
 use crate::model::escape;
 
@@ -21,26 +20,14 @@ pub(super) const PIECE_BYTES: usize = 64 << 10;
 type TextPiece = Result<String, serde_json::Error>;
 
 pub(super) fn answer(plan: Arc<Plan>) -> Response {
-    let body = Body::from_stream(stream::iter(pieces(plan, Ok(String::new()))));
+    let body = Body::from_stream(stream::iter(pieces(plan)));
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Returns a saved plan as indented JSON, in pieces, with the head's fields first.
-pub(super) fn saved(
-    head: &SavedPlanHead,
-    plan: Arc<Plan>,
-) -> impl Iterator<Item = TextPiece> + use<> {
-    let head = indented(head, 0).map(|object| {
-        let fields = object.trim_start_matches("{\n").trim_end_matches("\n}");
-        format!("{fields},\n")
-    });
-    pieces(plan, head)
-}
-
 /// Returns a plan as indented JSON, in pieces. Together they equal the output of `serde_json` plus a final
-/// newline; `head` are lines of further fields.
-fn pieces(plan: Arc<Plan>, head: TextPiece) -> impl Iterator<Item = TextPiece> {
-    let mut parts = parts(plan, head);
+/// newline.
+fn pieces(plan: Arc<Plan>) -> impl Iterator<Item = TextPiece> {
+    let mut parts = parts(plan);
     iter::from_fn(move || {
         let mut piece = String::new();
         while piece.len() < PIECE_BYTES {
@@ -54,7 +41,7 @@ fn pieces(plan: Arc<Plan>, head: TextPiece) -> impl Iterator<Item = TextPiece> {
     })
 }
 
-fn parts(plan: Arc<Plan>, head: TextPiece) -> impl Iterator<Item = TextPiece> {
+fn parts(plan: Arc<Plan>) -> impl Iterator<Item = TextPiece> {
     let field = |name: &str, value: TextPiece| value.map(|value| format!("  \"{name}\": {value}"));
     let first = field("taken_at", indented(&plan.taken_at, 1));
     let last = field("summary", indented(&plan.summary, 1));
@@ -67,7 +54,7 @@ fn parts(plan: Arc<Plan>, head: TextPiece) -> impl Iterator<Item = TextPiece> {
     let (removals, kept) = (plan.removals.len(), plan.kept.len());
     let removal = move |number: usize| plan.removals.get(number).map(|row| indented(row, 2));
     let stays = move |number: usize| of_kept.kept.get(number).map(|row| indented(row, 2));
-    let first = head.and_then(|head| Ok(format!("{{\n{head}{},\n{cached}", first?)));
+    let first = first.map(|first| format!("{{\n{first},\n{cached}"));
     iter::once(first)
         .chain(list("removals", removals, removal))
         .chain(list("kept", kept, stays))
@@ -149,18 +136,15 @@ mod tests {
     fn the_pieces_equal_serde_jsons_text_of_the_whole_plan() {
         for plan in [plan(0, 0), plan(1, 0), plan(2, 3)] {
             let whole = serde_json::to_string_pretty(&plan).unwrap() + "\n";
-            let pieces: String = pieces(Arc::new(plan), Ok(String::new()))
-                .map(Result::unwrap)
-                .collect();
+            let pieces: String = pieces(Arc::new(plan)).map(Result::unwrap).collect();
             assert_eq!(pieces, whole);
         }
     }
 
     #[test]
     fn a_long_one_comes_in_pieces() {
-        let pieces: Vec<String> = pieces(Arc::new(plan(2_000, 0)), Ok(String::new()))
-            .map(Result::unwrap)
-            .collect();
+        let pieces = pieces(Arc::new(plan(2_000, 0)));
+        let pieces: Vec<String> = pieces.map(Result::unwrap).collect();
         assert!(pieces.len() > 5);
         assert!(pieces.iter().all(|piece| piece.len() < 2 * PIECE_BYTES));
     }

@@ -12,7 +12,7 @@ use futures_util::stream;
 use super::api::{NoParameters, PathId};
 use super::ask::{PLAN_PARAMETERS, PassRequest, read};
 use super::guard::Requester;
-use super::saved_plans::{KeptPlan, PlanClock};
+use super::saved_plans::{KeptPlan, PlanClock, SavedPlanText, pack};
 use super::{HttpError, HttpResult, QueryPairs, Service, body, json, plan};
 use crate::model::Caller;
 use crate::snapshot::Look;
@@ -46,8 +46,11 @@ fn keep(
     let made = service.plan_under(look, &policy, &ask.targets)?;
     let plans = &service.fixed.saved_plans;
     let head = plans.head(&made, &ask.targets, &ask.options, by);
-    let text = plan::saved(&head, Arc::clone(&made));
-    let kept = plans.keep((head, ask.options), &made, look.started, text);
+    let packed = pack(&SavedPlanText {
+        head: &head,
+        plan: &made,
+    });
+    let kept = packed.and_then(|it| plans.keep((head, ask.options), &made, look.started, it));
     kept.map_err(|error| HttpError::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string()))
 }
 

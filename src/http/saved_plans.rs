@@ -2,7 +2,7 @@
 //! restart they are unknown. Each is kept as compressed JSON, because a plan of a large node is megabytes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::HttpError;
 use crate::gc::{Limit, PassOptions, Plan, PlannedObjects, SavedPlan};
+use crate::model::escape::JsonWriter;
 use crate::model::{Caller, Target, Text};
 
 /// The most plans that are kept; a new one pushes the oldest out.
@@ -143,18 +144,17 @@ impl SavedPlans {
         }
     }
 
-    /// Keeps a plan whose look began at `looked_at`; `text` is its answer.
+    /// Keeps a plan whose look began at `looked_at`; `packed` is its answer's text, compressed.
     ///
     /// # Errors
-    /// If its text cannot be written, or is too long.
+    /// If its text is too long.
     pub(super) fn keep(
         &self,
         (head, options): (SavedPlanHead, PassOptions),
         plan: &Plan,
         looked_at: Instant,
-        text: impl Iterator<Item = Result<String, serde_json::Error>>,
+        packed: Vec<u8>,
     ) -> io::Result<KeptPlan> {
-        let packed: Arc<[u8]> = pack(text)?.into();
         if packed.len() > BYTES_MAX {
             let error = format!("the plan takes more than {BYTES_MAX} bytes; name fewer targets");
             return Err(io::Error::other(error));
@@ -168,7 +168,7 @@ impl SavedPlans {
             options,
             removals,
             until: looked_at + LIFETIME,
-            packed,
+            packed: packed.into(),
         };
         let mut store = self.0.lock();
         store.plans.push_back(kept.clone());
@@ -218,13 +218,24 @@ impl SavedPlans {
     }
 }
 
-fn pack(text: impl Iterator<Item = Result<String, serde_json::Error>>) -> io::Result<Vec<u8>> {
+/// A saved plan as it is answered.
+#[derive(Serialize)]
+pub(super) struct SavedPlanText<'a> {
+    #[serde(flatten)]
+    pub(super) head: &'a SavedPlanHead,
+    #[serde(flatten)]
+    pub(super) plan: &'a Plan,
+}
+
+/// Writes an answer as indented JSON, compressed.
+pub(super) fn pack(answer: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::Encoder::new(Vec::new(), zstd::DEFAULT_COMPRESSION_LEVEL)?;
     encoder.window_log(WINDOW_LOG)?;
-    for piece in text {
-        encoder.write_all(piece?.as_bytes())?;
-    }
-    encoder.finish()
+    let mut json = JsonWriter(BufWriter::new(encoder));
+    serde_json::to_writer_pretty(&mut json, answer)?;
+    writeln!(json)?;
+    let encoder = json.0.into_inner();
+    encoder.map_err(io::IntoInnerError::into_error)?.finish()
 }
 
 impl KeptPlan {
@@ -293,18 +304,9 @@ mod tests {
     fn keep(plans: &SavedPlans, at: Instant, bytes: usize) -> KeptPlan {
         let (plan, options) = (plan(), PassOptions::default());
         let head = plans.head(&plan, &Target::ALL.into(), &options, None);
-        let text = [Ok(noise(bytes))].into_iter();
-        plans.keep((head, options), &plan, at, text).unwrap()
-    }
-
-    /// ASCII that hardly gets shorter.
-    fn noise(bytes: usize) -> String {
-        let mut noise = vec![0; bytes];
-        fastrand::fill(&mut noise);
-        for byte in &mut noise {
-            *byte &= 0x7f;
-        }
-        String::from_utf8(noise).unwrap()
+        plans
+            .keep((head, options), &plan, at, vec![0; bytes])
+            .unwrap()
     }
 
     /// So long after the look by the steady clock.
@@ -362,16 +364,17 @@ mod tests {
         assert_eq!(ids(&plans, after(now, Duration::ZERO)).len(), 1);
         let plan = plan();
         let head = plans.head(&plan, &BTreeSet::new(), &PassOptions::default(), None);
-        let text = [Ok(noise(2 * BYTES_MAX))].into_iter();
-        let kept = plans.keep((head, PassOptions::default()), &plan, now, text);
+        let packed = vec![0; 2 * BYTES_MAX];
+        let kept = plans.keep((head, PassOptions::default()), &plan, now, packed);
         assert!(kept.unwrap_err().to_string().contains("name fewer targets"));
         assert_eq!(ids(&plans, after(now, Duration::ZERO)).len(), 1);
     }
 
     #[test]
     fn the_text_comes_back_in_pieces() {
-        let plans = SavedPlans::default();
-        let kept = keep(&plans, Instant::now(), 1000);
+        let mut kept = keep(&SavedPlans::default(), Instant::now(), 0);
+        // With two quotes and a line feed.
+        kept.packed = pack(&"x".repeat(997)).unwrap().into();
         let pieces: Vec<Vec<u8>> = kept.pieces(300).map(Result::unwrap).collect();
         assert_eq!(
             pieces.iter().map(Vec::len).collect::<Vec<_>>(),
