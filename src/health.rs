@@ -118,17 +118,13 @@ impl HealthFacts {
                 ..Self::default()
             };
         }
-        let (figures, weights) = (look.figures(), look.weights());
+        let figures = look.figures();
         let source = Some(source).filter(|_| is_new);
         Self {
             runtime,
             exited_containers: figures.exited_containers,
             not_ready_sandboxes: figures.not_ready_sandboxes,
-            lists: vec![
-                ("containers", weights.containers.ratio()),
-                ("sandboxes", weights.sandboxes.ratio()),
-                ("images", weights.images.ratio()),
-            ],
+            lists: look.weights().ratios(),
             image_fs_used_percent: figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio),
             pod_source: source.and_then(|state| match state {
                 SourceState::Failed => Some("failed"),

@@ -115,11 +115,10 @@ impl Look {
 
     /// Says where a file with its snapshot comes from.
     pub fn about(&self, config: &Config) -> SnapshotOrigin {
-        let weights = self.weights();
-        let list = |name: &str, weight: Weight| {
+        let lists = self.weights().each().map(|(name, weight)| {
             let Weight { bytes, limit_bytes } = weight;
             (name.to_owned(), ListWeight { bytes, limit_bytes })
-        };
+        });
         let runtime = self.runtime.as_ref().ok();
         let runtime = runtime.map(|it| format!("{} {}", it.runtime, it.version));
         SnapshotOrigin {
@@ -128,11 +127,7 @@ impl Look {
             mode: config.mode.label().to_owned(),
             runtime: runtime.unwrap_or_default(),
             pod_source: self.pod_origin.source.label().to_owned(),
-            lists: BTreeMap::from([
-                list("containers", weights.containers),
-                list("sandboxes", weights.sandboxes),
-                list("images", weights.images),
-            ]),
+            lists: lists.into(),
         }
     }
 

@@ -93,6 +93,21 @@ impl Weights {
         }
     }
 
+    /// Returns each list's name and weight.
+    pub fn each(self) -> [(&'static str, Weight); 3] {
+        [
+            ("containers", self.containers),
+            ("sandboxes", self.sandboxes),
+            ("images", self.images),
+        ]
+    }
+
+    /// Returns each list's name and used share of its limit.
+    pub fn ratios(self) -> Vec<(&'static str, Option<f64>)> {
+        let ratio = |(list, weight): (&'static str, Weight)| (list, weight.ratio());
+        self.each().map(ratio).into()
+    }
+
     /// Weighs lists, also those that failed for their size.
     pub fn of(
         runtime: &LookResult<runtime::Version>,

@@ -44,11 +44,7 @@ pub(super) async fn facts(
         runtime: RuntimeHealth::Answers,
         exited_containers: count(&containers, |it| it.state == ContainerState::Exited),
         not_ready_sandboxes: count(&sandboxes, |it| it.state == PodSandboxState::NotReady),
-        lists: vec![
-            ("containers", weights.containers.ratio()),
-            ("sandboxes", weights.sandboxes.ratio()),
-            ("images", weights.images.ratio()),
-        ],
+        lists: weights.ratios(),
         image_fs_used_percent: usage.map(|usage| 100.0 * usage.used_ratio()),
         pod_source: None,
         service: None,
