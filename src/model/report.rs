@@ -147,6 +147,15 @@ impl TargetReport {
         self.count_remaining();
     }
 
+    /// Continues a line with how many failed and how many were skipped; adds nothing if none was.
+    pub fn add_troubles(&self, line: &mut String) {
+        for (count, what) in [(self.failed, "failed"), (self.skipped, "skipped")] {
+            if count > 0 {
+                line.push_str(&format!(", {count} {what}"));
+            }
+        }
+    }
+
     /// Updates `remaining`.
     pub fn count_remaining(&mut self) {
         let gone = (self.removed + self.already_gone).saturating_sub(self.still_listed);

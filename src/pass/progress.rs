@@ -90,10 +90,6 @@ pub(super) fn batch(record: &PassRecord, target: Target, batch: u64, planned: u6
         "{target}: batch {batch}: {} of {planned} gone",
         report.removed + report.already_gone
     );
-    for (n, what) in [(report.failed, "failed"), (report.skipped, "skipped")] {
-        if n > 0 {
-            line.push_str(&format!(", {n} {what}"));
-        }
-    }
+    report.add_troubles(&mut line);
     record.line(line);
 }

@@ -143,11 +143,7 @@ impl Progress {
             line.push_str(&format!(", {}", rate_words(rate)));
             line.push_str(&left_words(total.saturating_sub(done), rate));
         }
-        for (count, what) in [(report.failed, "failed"), (report.skipped, "skipped")] {
-            if count > 0 {
-                line.push_str(&format!(", {count} {what}"));
-            }
-        }
+        report.add_troubles(&mut line);
         line
     }
 
