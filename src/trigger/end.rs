@@ -105,16 +105,9 @@ pub(super) fn summary(pass: &Pass) -> String {
             text
         })
         .collect();
-    let why = pass
-        .errors
-        .last()
-        .map(|why| format!(" ({why})"))
-        .unwrap_or_default();
-    let why = if let Some(Outcome::Completed | Outcome::Planned) = pass.outcome {
-        String::new()
-    } else {
-        why
-    };
+    let is_well = matches!(pass.outcome, Some(Outcome::Completed | Outcome::Planned));
+    let why = pass.errors.last().filter(|_| !is_well);
+    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     format!(
         "pass {} {outcome}{dry}{why}: {}",
         pass.id,
