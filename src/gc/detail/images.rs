@@ -57,29 +57,19 @@ impl PlanFacts<'_> {
             let more = and_more(users.count());
             return format!("{} uses it{more}", record(first));
         }
-        match &store.volume_images {
-            ImageNames::Known(names)
-                if ImageMatcher::new(names.iter().map(String::as_str)).matches(image) =>
-            {
-                "a container has it mounted as a volume".to_owned()
-            }
-            ImageNames::Known(_) | ImageNames::Unknown(_) => {
-                "another record of the same image id is in use".to_owned()
-            }
+        if is_named(&store.volume_images, image) {
+            "a container has it mounted as a volume".to_owned()
+        } else {
+            "another record of the same image id is in use".to_owned()
         }
     }
 
     fn sandbox_image(image: &Image, store: &ImageStore) -> String {
-        match &store.sandbox_images {
-            ImageNames::Known(names)
-                if ImageMatcher::new(names.iter().map(String::as_str)).matches(image) =>
-            {
-                "the runtime's configuration or a sandbox names it".to_owned()
-            }
-            ImageNames::Known(_) | ImageNames::Unknown(_) => {
-                "it is called pause, and the runtime does not say what sandboxes are made from"
-                    .to_owned()
-            }
+        if is_named(&store.sandbox_images, image) {
+            "the runtime's configuration or a sandbox names it".to_owned()
+        } else {
+            "it is called pause, and the runtime does not say what sandboxes are made from"
+                .to_owned()
         }
     }
 
@@ -144,5 +134,15 @@ impl PlanFacts<'_> {
             );
         }
         format!("images that were unused for longer make the room down to {low} %")
+    }
+}
+
+/// Says whether one of the names is the image's; of unknown ones none is.
+fn is_named(names: &ImageNames, image: &Image) -> bool {
+    match names {
+        ImageNames::Known(names) => {
+            ImageMatcher::new(names.iter().map(String::as_str)).matches(image)
+        }
+        ImageNames::Unknown(_) => false,
     }
 }
