@@ -11,6 +11,8 @@ use super::refusals;
 /// cri-dockerd's lists have whole seconds; its statuses have Docker's own time, this much later.
 const FRACTION_NANOSECONDS: i64 = 123_456_789;
 const SECOND_NANOSECONDS: i64 = 1_000_000_000;
+/// CRI-O lists when it began to make a container; its status has the OCI runtime's time, this much later.
+const MAKING_NANOSECONDS: i64 = 99_924_314;
 
 /// The runtime whose answers are imitated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +50,10 @@ impl Profile {
 
     /// Completes a container's status, which names times and images in other forms than the list.
     pub(super) fn complete(self, node: &Node, status: &mut cri::ContainerStatus) {
-        status.created_at = self.status_created_at(status.created_at);
+        status.created_at = match self {
+            Self::CriO => status.created_at + MAKING_NANOSECONDS,
+            Self::Containerd | Self::CriDockerd => self.status_created_at(status.created_at),
+        };
         let id = match self {
             Self::Containerd => return,
             Self::CriO => &status.image_id,
@@ -67,7 +72,7 @@ impl Profile {
         }
     }
 
-    /// Returns the creation as a status says it.
+    /// Returns a sandbox's creation as its status says it.
     pub(super) fn status_created_at(self, listed: i64) -> i64 {
         match self {
             Self::Containerd | Self::CriO => listed,
