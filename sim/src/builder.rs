@@ -238,6 +238,7 @@ impl Node {
             log_directory: format!("{}/{}_{}_{uid}", self.log_root, spec.namespace, spec.name),
             made_from: self.sandbox_image.clone(),
             network_is_down: false,
+            removals_at_network: 0,
             is_note_only: false,
         };
         self.sandboxes.insert(id.clone(), record);

@@ -38,6 +38,7 @@ pub(super) async fn run_pod_sandbox(
         log_directory: config.log_directory,
         made_from: node.sandbox_image.clone(),
         network_is_down: false,
+        removals_at_network: 0,
         is_note_only: false,
         row: cri::PodSandbox {
             id: id.clone(),

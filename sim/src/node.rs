@@ -56,6 +56,8 @@ pub struct SandboxRecord {
     pub made_from: String,
     /// The network plugin's DEL counts as done; containerd repeats it nevertheless.
     pub(super) network_is_down: bool,
+    /// Removals that came as far as its network; CRI-O then has no pause container to remove again.
+    pub(super) removals_at_network: u32,
     /// Its container is gone, and only cri-dockerd's own note of it is left.
     pub(super) is_note_only: bool,
 }

@@ -174,6 +174,9 @@ async fn stop_sandbox(
         let Some(sandbox) = node.sandboxes.get_mut(id) else {
             return Ok(());
         };
+        if removing {
+            profile.may_remove(sandbox)?;
+        }
         if sandbox.row.state() == PodSandboxState::SandboxReady {
             call.harm(Harm::StoppedReadySandbox);
             sandbox.row.set_state(PodSandboxState::SandboxNotready);
@@ -184,7 +187,7 @@ async fn stop_sandbox(
                 call.harm(Harm::LeakedNetwork);
                 return Ok(());
             }
-            Teardown::Runs => {}
+            Teardown::Runs => sandbox.removals_at_network += u32::from(removing),
         }
     }
     let result = shared.cni_del(id).await;

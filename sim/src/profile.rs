@@ -224,6 +224,19 @@ impl Profile {
         worked || self == Self::CriO
     }
 
+    /// Refuses a removal after one that came as far as the network. CRI-O removes the pause container before that: where
+    /// the teardown then fails or is cut short, each later removal fails too, until CRI-O starts again.
+    pub(super) fn may_remove(self, sandbox: &SandboxRecord) -> Result<(), String> {
+        if self != Self::CriO || sandbox.removals_at_network == 0 {
+            return Ok(());
+        }
+        let (id, pod) = (&sandbox.row.id, sandbox.row.metadata.clone());
+        let name = crio_name("k8s_POD", &pod.unwrap_or_default());
+        Err(format!(
+            "failed to delete container {name} in pod sandbox {id} from index: no such id: '{id}'"
+        ))
+    }
+
     /// Returns the error of a failed DEL.
     pub(super) fn teardown_failed(
         self,
@@ -242,10 +255,7 @@ impl Profile {
                 failed
             }
             Self::CriO => {
-                let name = format!(
-                    "k8s_{}_{}_{}_{}",
-                    pod.name, pod.namespace, pod.uid, pod.attempt
-                );
+                let name = crio_name("k8s", &pod);
                 let failed = format!("network teardown failed for pod sandbox {name}({id}): {why}");
                 if removing {
                     return format!("stop pod network: {failed}");
@@ -312,6 +322,12 @@ fn shape_as_docker(node: &mut Node) {
     for record in node.sandboxes.values_mut() {
         record.row.created_at = whole(record.row.created_at);
     }
+}
+
+/// CRI-O's name of a sandbox or of its pause container.
+fn crio_name(prefix: &str, pod: &cri::PodSandboxMetadata) -> String {
+    let (name, namespace) = (&pod.name, &pod.namespace);
+    format!("{prefix}_{name}_{namespace}_{}_{}", pod.uid, pod.attempt)
 }
 
 fn by_id(id: &str) -> cri::ImageSpec {

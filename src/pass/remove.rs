@@ -156,10 +156,10 @@ impl RemovalContext {
 }
 
 /// CRI promises only of `StopPodSandbox` that it frees the network. Without it cri-dockerd's removal leaks the pod's
-/// address.
+/// address, and CRI-O's, where the teardown fails in it, fails for ever after: the pause container is gone by then.
 fn frees_network(look: &Look) -> FreesNetwork {
     match look.runtime.as_ref().map(|it| it.runtime.as_str()) {
-        Ok("containerd" | "cri-o") => FreesNetwork::Remove,
+        Ok("containerd") => FreesNetwork::Remove,
         Ok(_) | Err(_) => FreesNetwork::Stop,
     }
 }

@@ -56,9 +56,7 @@ async fn a_pass_removes_what_deleted_pods_left_and_nothing_else() {
         assert_eq!(left, stay.map(|it| format!("default/{it}")), "{runtime}");
         assert_eq!(rig.dead_sandboxes(), 0, "{runtime}");
         assert_eq!(rig.sim.count_sandboxes(PodSandboxState::SandboxReady), 3);
-        // cri-dockerd's removal alone would lose the pod's address.
-        let stops = if runtime == "docker" { 2 } else { 0 };
-        assert_eq!(rig.subjects(Rpc::StopPodSandbox).len(), stops, "{runtime}");
+        assert_eq!(rig.subjects(Rpc::StopPodSandbox).len(), 2, "{runtime}");
         assert_eq!(rig.subjects(Rpc::RemovePodSandbox).len(), 2, "{runtime}");
         let calls = rig.sim.calls();
         assert!(
