@@ -143,21 +143,21 @@ impl PassRun<'_> {
             self.logs_follow(&look).await;
             given_up |= self.drain().await;
         }
-        if end.is_none() {
-            self.report_open();
-        }
         // Also for a log: the report of a pass that was not asked for logs does not count it.
         self.incomplete |= given_up;
         if let Some(why) = self.executor.evidence().stay() {
             self.report_problem(Target::Containers, &why);
         }
-        // Given-up removals were planned, so even a late stop decides the outcome.
+        // Removals that a late stop gave up or held back were planned, so it decides the outcome.
         let late = self
             .stops
             .reached()
-            .filter(|_| given_up)
+            .filter(|_| given_up || self.tally.not_begun)
             .map(EarlyEnd::Stopped);
         let end = end.or(late);
+        if end.is_none() {
+            self.report_open();
+        }
         if let Some(end) = &end {
             let held = matches!(end, EarlyEnd::Stopped(StopCause::Held));
             let why = self.record.held_why().filter(|_| held).cloned();

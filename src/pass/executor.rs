@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::in_flight::InFlight;
@@ -57,6 +57,7 @@ struct RunningRemoval {
     target: Target,
     id: Text,
     waits: NonDiskWait,
+    task: AbortHandle,
 }
 
 /// Whether a removal in flight waits for something other than the disk.
@@ -171,21 +172,23 @@ impl Executor {
             };
             let (number, at) = (self.next_number, Instant::now());
             self.next_number += 1;
-            let started = RunningRemoval {
-                at,
-                batch: batch.number,
-                target: removal.subject.target,
-                id: removal.subject.id.clone(),
-                waits: NonDiskWait::No,
-            };
-            self.started.insert(number, started);
             self.in_flight.begin(number, &removal.subject);
+            let (target, id) = (removal.subject.target, removal.subject.id.clone());
             let context = RemovalContext::of(look, &removal, self.remover.evidence());
             let remover = Arc::clone(&self.remover);
-            self.running.spawn(async move {
+            let task = self.running.spawn(async move {
                 let outcome = remove(&remover, &context, &removal).await;
                 (number, removal, outcome, at.elapsed())
             });
+            let started = RunningRemoval {
+                at,
+                batch: batch.number,
+                target,
+                id,
+                waits: NonDiskWait::No,
+                task,
+            };
+            self.started.insert(number, started);
         }
     }
 
@@ -254,8 +257,9 @@ impl Executor {
         }
     }
 
-    /// Waits for removals in flight until `until`, or for the grace once the pass must end. Aborts the others
-    /// and returns them.
+    /// Waits for removals in flight until `until`, or for the grace once the pass must end, and returns the others. Their
+    /// calls are broken off, except those about sandboxes, which end by their own timeout: CRI-O counts a network teardown
+    /// that its caller broke off as done, and the pod's address leaks.
     pub(super) async fn drain(
         &mut self,
         until: Instant,
@@ -274,9 +278,14 @@ impl Executor {
             () = tokio::time::sleep_until(until) => {}
             () = stops.grace_over() => {}
         }
-        self.running.abort_all();
-        let left = std::mem::take(&mut self.started).into_values();
-        left.map(|started| (started.target, started.id)).collect()
+        let left = std::mem::take(&mut self.started);
+        for removal in left.values().filter(|it| it.target != Target::Sandboxes) {
+            removal.task.abort();
+        }
+        self.running.detach_all();
+        left.into_values()
+            .map(|started| (started.target, started.id))
+            .collect()
     }
 
     /// Notes how long the runtime took to list its containers.

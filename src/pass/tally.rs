@@ -31,6 +31,8 @@ pub(super) struct Tally<'a> {
     pub(super) ended: Vec<(String, RemovalOutcome)>,
     /// Removals that a cancel, the deadline or a lost runtime left open, until the queue takes them back.
     pub(super) open: Vec<Removal>,
+    /// A removal ended before its call because the pass had to end.
+    pub(super) not_begun: bool,
     /// Objects during whose removal the runtime went away.
     pub(super) lost: BTreeSet<(Target, Text)>,
     /// The runtime went away since this was last read.
@@ -56,6 +58,7 @@ impl<'a> Tally<'a> {
             share: FailureShare::default(),
             ended: Vec::new(),
             open: Vec::new(),
+            not_begun: false,
             lost: BTreeSet::new(),
             went_away: false,
             has_failed_log: false,
@@ -107,6 +110,7 @@ impl<'a> Tally<'a> {
             // The end of the pass counts them from the report.
             RemovalOutcome::AlreadyGone => {}
             RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun => {
+                self.not_begun |= done.outcome == RemovalOutcome::NotBegun;
                 self.open.push(done.removal.clone());
             }
         }

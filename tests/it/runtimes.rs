@@ -1,5 +1,7 @@
 //! CRI-O and cri-dockerd: the program beside simulated runtimes that answer as these do.
 
+use std::time::Duration;
+
 use crisweep_proto::cri::PodSandboxState;
 use crisweep_sim::{
     Cni, ContainerSpec, DEFAULT_IMAGE, Fault, Harm, NodeBuilder, Options, PodSpec, Rpc,
@@ -153,6 +155,53 @@ async fn a_failed_teardown_is_a_network_failure_and_the_sandbox_goes_later() {
             (rig.dead_sandboxes() == 0).then_some(())
         })
         .await;
+    }
+}
+
+/// CRI-O counts a teardown that its caller broke off as done, and the pod's address leaks.
+#[tokio::test]
+async fn a_pass_that_ends_does_not_break_off_a_teardown() {
+    for options in [Options::default(), Options::cri_o()] {
+        let runtime = options.runtime_name.clone();
+        let changes = json!({ "gc": { "deadline": "1s" } });
+        let rig = Rig::with(nodes::leaks(1).build(), options, changes).await;
+        rig.sim.set_cni_default(Cni::slow(Duration::from_secs(5)));
+        let pass = rig.gc("target=sandboxes").await;
+        let errors = pass["errors"].to_string();
+        assert!(errors.contains("still under way"), "{runtime}: {pass:#}");
+        let tearing_down = || {
+            let mut calls = rig.sim.calls().into_iter().rev();
+            let wanted = [Rpc::StopPodSandbox, Rpc::RemovePodSandbox];
+            calls.find(|it| wanted.contains(&it.rpc)).unwrap().ended
+        };
+        assert!(tearing_down().is_none(), "{runtime}");
+        until_true("the teardown ends", || tearing_down().is_some()).await;
+        assert_eq!(tearing_down().unwrap().code, Code::Ok, "{runtime}");
+    }
+}
+
+/// The stop before a removal takes time, and a cancel then holds the removal back.
+#[tokio::test]
+async fn a_cancel_between_stop_and_removal_is_told_as_a_cancel() {
+    for options in both() {
+        let runtime = options.runtime_name.clone();
+        let rig = Rig::with(nodes::leaks(1).build(), options, json!({})).await;
+        rig.sim.set_fault(Rpc::StopPodSandbox, Fault::hang());
+        let id = rig.begin_gc("target=sandboxes").await;
+        until_true("the pass stops the sandbox", || {
+            rig.sim.call_count(Rpc::StopPodSandbox) > 0
+        })
+        .await;
+        rig.delete(&format!("/api/v1/passes/{id}")).await;
+        rig.sim.clear_faults();
+        let pass = rig.finished(&id).await;
+        assert_eq!(pass["outcome"], "aborted", "{runtime}: {pass:#}");
+        let errors = pass["errors"].as_array().unwrap();
+        let says = |text: &str| errors.iter().any(|it| it.as_str().unwrap().contains(text));
+        assert!(says("cancelled"), "{runtime}: {pass:#}");
+        assert!(!says("went away"), "{runtime}: {pass:#}");
+        assert_eq!(rig.dead_sandboxes(), 1, "{runtime}");
+        assert_eq!(rig.gc("").await["outcome"], "completed", "{runtime}");
     }
 }
 
