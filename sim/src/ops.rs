@@ -1,6 +1,7 @@
 //! The calls that change the node, as dangerous as the real ones: removals kill.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tonic::Status;
 
@@ -10,6 +11,9 @@ use super::record::{Harm, Rpc};
 use super::refusals::{bad_id, not_found};
 use super::shared::{InFlight, Shared};
 use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
+
+/// How often a second removal looks whether the first is over.
+const OTHER_REMOVAL_EVERY: Duration = Duration::from_millis(5);
 
 pub(super) async fn stop_container(
     shared: &Shared,
@@ -45,6 +49,7 @@ pub(super) async fn remove_container(
 
 /// Kills and removes one container, alone or with its sandbox.
 async fn remove_one(shared: &Arc<Shared>, call: &InFlight, id: &str) -> Result<(), Status> {
+    other_removal(shared, id).await?;
     let Some(_removing) = Removing::begin(shared, call, id)? else {
         return Ok(());
     };
@@ -57,6 +62,25 @@ async fn remove_one(shared: &Arc<Shared>, call: &InFlight, id: &str) -> Result<(
     }
     shared.note_weight(&mut node);
     Ok(())
+}
+
+/// Waits for another client's removal on CRI-O, which lets both begin and fails the one that ends last.
+async fn other_removal(shared: &Shared, id: &str) -> Result<(), Status> {
+    let removed_by_another = || {
+        let node = shared.node();
+        let record = node.containers.get(id);
+        record.filter(|it| it.removing).map(|it| it.row.clone())
+    };
+    let Some(row) = removed_by_another() else {
+        return Ok(());
+    };
+    let Some(lost) = shared.options.profile.lost_removal(&row) else {
+        return Ok(());
+    };
+    while removed_by_another().is_some() {
+        tokio::time::sleep(OTHER_REMOVAL_EVERY).await;
+    }
+    Err(lost)
 }
 
 /// Prevents a second removal of a container in progress.

@@ -164,6 +164,27 @@ impl Profile {
         })
     }
 
+    /// Returns the error of a removal that another one overtook, where the runtime lets both run.
+    pub(super) fn lost_removal(self, row: &cri::Container) -> Option<Status> {
+        if self != Self::CriO {
+            return None;
+        }
+        let metadata = row.metadata.clone().unwrap_or_default();
+        let label = |key: &str| row.labels.get(key).map_or("", String::as_str);
+        let name = format!(
+            "k8s_{}_{}_{}_{}_{}",
+            metadata.name,
+            label("io.kubernetes.pod.name"),
+            label("io.kubernetes.pod.namespace"),
+            label("io.kubernetes.pod.uid"),
+            metadata.attempt
+        );
+        let (sandbox, id) = (&row.pod_sandbox_id, &row.id);
+        Some(Status::unknown(format!(
+            "failed to delete container {name} in pod sandbox {sandbox} from index: no such id: '{id}'"
+        )))
+    }
+
     /// Says whether images are found by tag and digest too when they are removed.
     pub(super) fn removes_images_by_name(self) -> bool {
         self != Self::CriDockerd
