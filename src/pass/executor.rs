@@ -279,6 +279,9 @@ impl Executor {
             () = stops.grace_over() => {}
         }
         let left = std::mem::take(&mut self.started);
+        if !left.is_empty() {
+            self.remover.end();
+        }
         for removal in left.values().filter(|it| it.target != Target::Sandboxes) {
             removal.task.abort();
         }

@@ -7,6 +7,7 @@ mod logs;
 mod superseded;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -73,6 +74,8 @@ pub(super) struct Remover {
     newer: NewerRecords,
     /// How long one removal may take, also another client's.
     patience: Duration,
+    /// The pass has ended without waiting for the removals that still run.
+    is_over: AtomicBool,
 }
 
 impl Remover {
@@ -96,7 +99,13 @@ impl Remover {
             stops,
             newer,
             patience,
+            is_over: AtomicBool::new(false),
         }
+    }
+
+    /// Notes that the pass ends without waiting for the removals that still run: none of them begins a call that removes.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
     /// Returns what keeps evidence.
@@ -104,12 +113,12 @@ impl Remover {
         &self.evidence
     }
 
-    /// Ends the removal if the pass must end.
+    /// Ends the removal if the pass must end, or has ended.
     fn may_go_on(&self) -> RemovalStep {
-        match self.stops.reached() {
-            Some(_) => Err(RemovalOutcome::NotBegun),
-            None => Ok(()),
+        if self.is_over.load(Ordering::Relaxed) || self.stops.reached().is_some() {
+            return Err(RemovalOutcome::NotBegun);
         }
+        Ok(())
     }
 }
 

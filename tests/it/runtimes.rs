@@ -180,6 +180,31 @@ async fn a_pass_that_ends_does_not_break_off_a_teardown() {
     }
 }
 
+/// A removal that a pass gave up while it asked about the sandbox.
+#[tokio::test]
+async fn no_call_that_removes_begins_after_its_pass() {
+    for options in [Options::default(), Options::cri_o()] {
+        let runtime = options.runtime_name.clone();
+        let changes = json!({ "runtime": { "removal_timeout": "1s", "timeout": "1m" } });
+        let rig = Rig::with(nodes::leaks(1).build(), options, changes).await;
+        rig.sim.set_fault(Rpc::PodSandboxStatus, Fault::hang());
+        let pass = rig.gc("target=sandboxes").await;
+        let errors = pass["errors"].to_string();
+        assert!(errors.contains("still under way"), "{runtime}: {pass:#}");
+        let lists = rig.sim.call_count(Rpc::ListContainers);
+        rig.sim.clear_faults();
+        until_true("the removal asks for the sandbox's containers", || {
+            rig.sim.call_count(Rpc::ListContainers) > lists
+        })
+        .await;
+        // Takes longer than the answer and the next call.
+        rig.gc("dry_run=true").await;
+        for rpc in [Rpc::StopPodSandbox, Rpc::RemovePodSandbox] {
+            assert_eq!(rig.sim.call_count(rpc), 0, "{runtime}: {rpc:?}");
+        }
+    }
+}
+
 /// The stop before a removal takes time, and a cancel then holds the removal back.
 #[tokio::test]
 async fn a_cancel_between_stop_and_removal_is_told_as_a_cancel() {
