@@ -1,7 +1,9 @@
 //! A runtime that goes away, comes back, hangs, or returns too much.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crisweep::runtime::discover::{CRICTL_CONFIG, WELL_KNOWN};
 use crisweep_sim::{Disk, Fault, Rpc};
 use serde_json::json;
 use tonic::Code;
@@ -108,7 +110,9 @@ async fn a_runtime_that_is_down_at_the_start_is_waited_for() {
 async fn without_any_runtime_it_ends_with_the_list_of_places_and_a_hint() {
     let output = run(&["--web.listen-address", "127.0.0.1:0", "plan"]).await;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if said.contains("answers there") || said.contains("runtime-endpoint in") {
+    let mut places = WELL_KNOWN.iter().chain([&CRICTL_CONFIG]);
+    let has_runtime = places.any(|place| Path::new(place).exists());
+    if has_runtime && !said.contains("no container runtime found") {
         println!("skipped: this machine has a container runtime: {said}");
         return;
     }
