@@ -4,25 +4,24 @@ mod evidence;
 mod gone;
 mod image;
 mod logs;
+mod sandbox;
 mod superseded;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Runner;
 use super::stops::Stops;
 use crate::config::Config;
 use crate::gc::{Expected, Removal};
-use crate::model::{
-    ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovalOutcome, Target,
-};
+use crate::model::{ContainerId, ContainerState, PodSandboxId, RemovalOutcome, Target};
 use crate::runtime::{self, RemovalAnswer};
 use crate::snapshot::Look;
 use logs::LogRemover;
+use sandbox::FreesNetwork;
 use superseded::NewerRecords;
 
 pub(super) use evidence::EvidenceKeeper;
@@ -138,15 +137,6 @@ pub(super) enum RemovalContext {
     NoId,
 }
 
-/// Which call frees a sandbox's network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FreesNetwork {
-    /// `RemovePodSandbox` frees it too, so that a stop before it would only run the network plugin once more.
-    Remove,
-    /// `StopPodSandbox` alone.
-    Stop,
-}
-
 impl RemovalContext {
     pub(super) fn of(look: &Arc<Look>, removal: &Removal, evidence: &EvidenceKeeper) -> Self {
         let id = removal.subject.id.as_str();
@@ -155,21 +145,12 @@ impl RemovalContext {
                 ContainerId::new(id).map(|id| Self::Container(id, evidence.origin(look, removal)))
             }
             Target::Sandboxes => {
-                PodSandboxId::new(id).map(|id| Self::Sandbox(id, frees_network(look)))
+                PodSandboxId::new(id).map(|id| Self::Sandbox(id, FreesNetwork::of(look)))
             }
             Target::Logs => Some(Self::Log),
             Target::Images => Some(Self::Image(Arc::clone(look))),
         };
         context.unwrap_or(Self::NoId)
-    }
-}
-
-/// CRI promises only of `StopPodSandbox` that it frees the network. Without it cri-dockerd's removal leaks the pod's
-/// address, and CRI-O's, where the teardown fails in it, fails for ever after: the pause container is gone by then.
-fn frees_network(look: &Look) -> FreesNetwork {
-    match look.runtime.as_ref().map(|it| it.runtime.as_str()) {
-        Ok("containerd") => FreesNetwork::Remove,
-        Ok(_) | Err(_) => FreesNetwork::Stop,
     }
 }
 
@@ -192,7 +173,7 @@ async fn try_remove(
     not_needed(remover, removal, &remover.newer).await?;
     match context {
         RemovalContext::Container(id, origin) => container(remover, removal, id, origin).await,
-        RemovalContext::Sandbox(id, frees) => sandbox(remover, removal, id, *frees).await,
+        RemovalContext::Sandbox(id, frees) => sandbox::sandbox(remover, removal, id, *frees).await,
         RemovalContext::Log => remover.logs.remove(&remover.client, removal).await,
         RemovalContext::Image(look) => image::image(remover, look, removal).await,
         RemovalContext::NoId => stays("it has no id"),
@@ -331,69 +312,4 @@ where
         tokio::time::sleep_until(until.min(Instant::now() + pause)).await;
         pause = (2 * pause).min(longest);
     }
-}
-
-async fn sandbox(
-    remover: &Remover,
-    removal: &Removal,
-    id: &PodSandboxId,
-    frees: FreesNetwork,
-) -> RemovalStep<RemovalOutcome> {
-    let client = &remover.client;
-    due(remover, removal, id).await?;
-    if frees == FreesNetwork::Stop {
-        if let Err(error) = client.stop_pod_sandbox(id).await {
-            return ended(remover, Err(error), || client.sandbox_status(id)).await;
-        }
-        // The network plugin took time.
-        still_not_needed(remover, removal).await?;
-        due(remover, removal, id).await?;
-    }
-    let mut result = client.remove_pod_sandbox(id).await;
-    if result
-        .as_ref()
-        .is_err_and(|error| wants_stop(&error.to_string()))
-    {
-        // The first call took time, and both calls kill whatever runs by now.
-        still_not_needed(remover, removal).await?;
-        due(remover, removal, id).await?;
-        client.stop_pod_sandbox(id).await?;
-        result = client.remove_pod_sandbox(id).await;
-    }
-    ended(remover, result, || client.sandbox_status(id)).await
-}
-
-/// Says whether both times are of one creation. cri-dockerd lists whole seconds, and its statuses are exact.
-fn is_same_creation(exact: Timestamp, listed: Timestamp) -> bool {
-    exact == listed || (listed.subsec_nanosecond() == 0 && exact.as_second() == listed.as_second())
-}
-
-/// Asks the runtime whether the sandbox is still as planned; ends the removal if not.
-async fn due(remover: &Remover, removal: &Removal, id: &PodSandboxId) -> RemovalStep {
-    let client = &remover.client;
-    let status = client.sandbox_status(id).await?;
-    let status = status.ok_or(RemovalOutcome::AlreadyGone)?;
-    if !is_same_creation(status.created_at, removal.subject.created_at) {
-        return stays("it was created at another time than planned");
-    }
-    if status.state != PodSandboxState::NotReady {
-        return stays("it is ready");
-    }
-    if !client.containers_of_sandbox(id).await?.is_empty() {
-        return stays("a container names it");
-    }
-    remover.may_go_on()
-}
-
-/// Says whether an error asks to stop the sandbox first. No runtime that we tried does; these texts are the
-/// likely ones.
-fn wants_stop(error: &str) -> bool {
-    [
-        "must be stopped",
-        "is not stopped",
-        "not stopped yet",
-        "stop it before",
-    ]
-    .iter()
-    .any(|words| error.contains(words))
 }

@@ -205,6 +205,29 @@ async fn no_call_that_removes_begins_after_its_pass() {
     }
 }
 
+/// A removal that a pass gave up in the stop that the runtime had asked for.
+#[tokio::test]
+async fn no_removal_follows_a_stop_that_ends_after_its_pass() {
+    let changes = json!({ "gc": { "deadline": "2s" } });
+    let rig = Rig::start(nodes::leaks(1), changes).await;
+    let asks = Fault::fail(Code::FailedPrecondition, "sandbox must be stopped first").times(1);
+    rig.sim.set_fault(Rpc::RemovePodSandbox, asks);
+    rig.sim.set_fault(Rpc::StopPodSandbox, Fault::hang());
+    let pass = rig.gc("target=sandboxes").await;
+    let errors = pass["errors"].to_string();
+    assert!(errors.contains("still under way"), "{pass:#}");
+    rig.sim.clear_faults();
+    until_true("the stop ends", || {
+        let calls = rig.sim.calls().into_iter();
+        let mut stops = calls.filter(|it| it.rpc == Rpc::StopPodSandbox);
+        stops.any(|it| it.ended.is_some())
+    })
+    .await;
+    // Takes longer than the next call would.
+    rig.gc("dry_run=true").await;
+    assert_eq!(rig.sim.call_count(Rpc::RemovePodSandbox), 1);
+}
+
 /// The stop before a removal takes time, and a cancel then holds the removal back.
 #[tokio::test]
 async fn a_cancel_between_stop_and_removal_is_told_as_a_cancel() {

@@ -1,0 +1,100 @@
+//! Removes one sandbox: its network goes first, and that may take long.
+
+use jiff::Timestamp;
+
+use super::{RemovalStep, Remover, ended, stays, still_not_needed};
+use crate::gc::Removal;
+use crate::model::{PodSandboxId, PodSandboxState, RemovalOutcome};
+use crate::snapshot::Look;
+
+/// Which call frees a sandbox's network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::pass) enum FreesNetwork {
+    /// `RemovePodSandbox` frees it too, so that a stop before it would only run the network plugin once more.
+    Remove,
+    /// `StopPodSandbox` alone.
+    Stop,
+}
+
+impl FreesNetwork {
+    /// CRI promises only of `StopPodSandbox` that it frees the network. Without it cri-dockerd's removal leaks the
+    /// pod's address, and CRI-O's, where the teardown fails in it, fails for ever after: the pause container is gone
+    /// by then.
+    pub(super) fn of(look: &Look) -> Self {
+        match look.runtime.as_ref().map(|it| it.runtime.as_str()) {
+            Ok("containerd") => Self::Remove,
+            Ok(_) | Err(_) => Self::Stop,
+        }
+    }
+}
+
+/// Asks once more, and removes the sandbox if it is still as planned.
+pub(super) async fn sandbox(
+    remover: &Remover,
+    removal: &Removal,
+    id: &PodSandboxId,
+    frees: FreesNetwork,
+) -> RemovalStep<RemovalOutcome> {
+    let client = &remover.client;
+    due(remover, removal, id).await?;
+    if frees == FreesNetwork::Stop {
+        stop_first(remover, removal, id).await?;
+    }
+    let mut result = client.remove_pod_sandbox(id).await;
+    if result
+        .as_ref()
+        .is_err_and(|error| wants_stop(&error.to_string()))
+    {
+        // The first call took time, and both calls kill whatever runs by now.
+        still_not_needed(remover, removal).await?;
+        due(remover, removal, id).await?;
+        stop_first(remover, removal, id).await?;
+        result = client.remove_pod_sandbox(id).await;
+    }
+    ended(remover, result, || client.sandbox_status(id)).await
+}
+
+/// Stops a sandbox, and asks again whether it may go, because the network plugin took time.
+async fn stop_first(remover: &Remover, removal: &Removal, id: &PodSandboxId) -> RemovalStep {
+    let client = &remover.client;
+    if let Err(error) = client.stop_pod_sandbox(id).await {
+        return Err(ended(remover, Err(error), || client.sandbox_status(id)).await?);
+    }
+    still_not_needed(remover, removal).await?;
+    due(remover, removal, id).await
+}
+
+/// Says whether both times are of one creation. cri-dockerd lists whole seconds, and its statuses are exact.
+fn is_same_creation(exact: Timestamp, listed: Timestamp) -> bool {
+    exact == listed || (listed.subsec_nanosecond() == 0 && exact.as_second() == listed.as_second())
+}
+
+/// Asks the runtime whether the sandbox is still as planned; ends the removal if not.
+async fn due(remover: &Remover, removal: &Removal, id: &PodSandboxId) -> RemovalStep {
+    let client = &remover.client;
+    let status = client.sandbox_status(id).await?;
+    let status = status.ok_or(RemovalOutcome::AlreadyGone)?;
+    if !is_same_creation(status.created_at, removal.subject.created_at) {
+        return stays("it was created at another time than planned");
+    }
+    if status.state != PodSandboxState::NotReady {
+        return stays("it is ready");
+    }
+    if !client.containers_of_sandbox(id).await?.is_empty() {
+        return stays("a container names it");
+    }
+    remover.may_go_on()
+}
+
+/// Says whether an error asks to stop the sandbox first. No runtime that we tried does; these texts are the
+/// likely ones.
+fn wants_stop(error: &str) -> bool {
+    [
+        "must be stopped",
+        "is not stopped",
+        "not stopped yet",
+        "stop it before",
+    ]
+    .iter()
+    .any(|words| error.contains(words))
+}
