@@ -11,8 +11,9 @@ use super::refusals;
 /// cri-dockerd's lists have whole seconds; its statuses have Docker's own time, this much later.
 const FRACTION_NANOSECONDS: i64 = 123_456_789;
 const SECOND_NANOSECONDS: i64 = 1_000_000_000;
-/// CRI-O lists when it began to make a container; its status has the OCI runtime's time, this much later.
-const MAKING_NANOSECONDS: i64 = 99_924_314;
+/// CRI-O lists when it began to make a container; its status has the OCI runtime's time, this much later on a slow
+/// disk.
+const MAKING_NANOSECONDS: i64 = 60 * SECOND_NANOSECONDS + 99_924_314;
 
 /// The runtime whose answers are imitated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

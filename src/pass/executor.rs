@@ -174,7 +174,7 @@ impl Executor {
             self.next_number += 1;
             self.in_flight.begin(number, &removal.subject);
             let (target, id) = (removal.subject.target, removal.subject.id.clone());
-            let context = RemovalContext::of(look, &removal, self.remover.evidence());
+            let context = RemovalContext::of(look, &removal, &self.remover);
             let remover = Arc::clone(&self.remover);
             let task = self.running.spawn(async move {
                 let outcome = remove(&remover, &context, &removal).await;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Runner;
@@ -73,6 +74,8 @@ pub(super) struct Remover {
     newer: NewerRecords,
     /// How long one removal may take, also another client's.
     patience: Duration,
+    /// How long a container may wait for its start.
+    created_grace: Duration,
     /// The pass has ended without waiting for the removals that still run.
     is_over: AtomicBool,
 }
@@ -98,6 +101,7 @@ impl Remover {
             stops,
             newer,
             patience,
+            created_grace: config.policy.containers.created_grace,
             is_over: AtomicBool::new(false),
         }
     }
@@ -125,8 +129,8 @@ impl Remover {
 /// of megabytes in memory.
 #[derive(Clone, Debug)]
 pub(super) enum RemovalContext {
-    /// A container, and what its evidence says of its pod.
-    Container(ContainerId, PodMeta),
+    /// A container, what its evidence says of its pod, and since when one that was only created may be about to start.
+    Container(ContainerId, PodMeta, Timestamp),
     /// A sandbox, and which call frees its network.
     Sandbox(PodSandboxId, FreesNetwork),
     /// A log.
@@ -138,12 +142,15 @@ pub(super) enum RemovalContext {
 }
 
 impl RemovalContext {
-    pub(super) fn of(look: &Arc<Look>, removal: &Removal, evidence: &EvidenceKeeper) -> Self {
+    pub(super) fn of(look: &Arc<Look>, removal: &Removal, remover: &Remover) -> Self {
         let id = removal.subject.id.as_str();
+        let starts_since = look.taken_at.checked_sub(remover.created_grace);
+        let starts_since = starts_since.unwrap_or(Timestamp::MIN);
         let context = match removal.subject.target {
-            Target::Containers => {
-                ContainerId::new(id).map(|id| Self::Container(id, evidence.origin(look, removal)))
-            }
+            Target::Containers => ContainerId::new(id).map(|id| {
+                let origin = remover.evidence.origin(look, removal);
+                Self::Container(id, origin, starts_since)
+            }),
             Target::Sandboxes => {
                 PodSandboxId::new(id).map(|id| Self::Sandbox(id, FreesNetwork::of(look)))
             }
@@ -172,7 +179,9 @@ async fn try_remove(
 ) -> RemovalStep<RemovalOutcome> {
     not_needed(remover, removal, &remover.newer).await?;
     match context {
-        RemovalContext::Container(id, origin) => container(remover, removal, id, origin).await,
+        RemovalContext::Container(id, origin, starts_since) => {
+            container(remover, removal, id, origin, *starts_since).await
+        }
         RemovalContext::Sandbox(id, frees) => sandbox::sandbox(remover, removal, id, *frees).await,
         RemovalContext::Log => remover.logs.remove(&remover.client, removal).await,
         RemovalContext::Image(look) => image::image(remover, look, removal).await,
@@ -185,6 +194,7 @@ async fn container(
     removal: &Removal,
     id: &ContainerId,
     origin: &PodMeta,
+    starts_since: Timestamp,
 ) -> RemovalStep<RemovalOutcome> {
     let client = &remover.client;
     let asked_at = Instant::now();
@@ -198,6 +208,9 @@ async fn container(
     }
     if removal.expected != Expected::Container(status.state) {
         return stays("its state has changed since the plan");
+    }
+    if status.state == ContainerState::Created && status.created_at > starts_since {
+        return stays("it may be about to start: its status has a later creation than its list");
     }
     remover.may_go_on()?;
     let has_exited = status.state == ContainerState::Exited;

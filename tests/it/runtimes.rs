@@ -5,7 +5,7 @@ use std::time::Duration;
 use crisweep_proto::cri::PodSandboxState;
 use crisweep_sim::{
     Cni, ContainerSpec, DEFAULT_IMAGE, Fault, Harm, NodeBuilder, Options, PodSpec, Rpc,
-    SANDBOX_IMAGE, hours,
+    SANDBOX_IMAGE, hours, seconds,
 };
 use serde_json::{Value, json};
 use tonic::Code;
@@ -226,6 +226,20 @@ async fn no_removal_follows_a_stop_that_ends_after_its_pass() {
     // Takes longer than the next call would.
     rig.gc("dry_run=true").await;
     assert_eq!(rig.sim.call_count(Rpc::RemovePodSandbox), 1);
+}
+
+/// CRI-O lists when it began to make a container, and the kubelet starts it when it is made.
+#[tokio::test]
+async fn a_container_that_was_long_in_the_making_has_its_grace_from_then() {
+    let pod = PodSpec::new("slow")
+        .created("app", 0, hours(1) + seconds(5))
+        .running("app", 1);
+    let changes = json!({ "policy": { "containers": { "max_per_container": 0 } } });
+    let node = nodes::healthy().pod(pod);
+    let rig = Rig::with(node.build(), Options::cri_o(), changes).await;
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["targets"]["containers"]["skipped"], 1, "{pass:#}");
+    rig.nothing_was_touched();
 }
 
 /// The stop before a removal takes time, and a cancel then holds the removal back.
