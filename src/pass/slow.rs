@@ -11,7 +11,8 @@ use crate::snapshot::Look;
 
 impl PassRun<'_> {
     /// Cleans sandboxes once more if containers have gone since sandboxes were planned, so that a pod's
-    /// containers and its sandbox go in one pass.
+    /// containers and its sandbox go in one pass. Not after the circuit breaker, which ends a target for the
+    /// whole pass.
     pub(super) async fn clean_after_slow_containers(
         &mut self,
         look: &mut Arc<Look>,
@@ -19,6 +20,7 @@ impl PassRun<'_> {
         if let Some(gone) = self.gone_at_sandboxes
             && self.all_end().await
             && self.gone_of(Target::Containers) > gone
+            && self.mostly_fails(Target::Sandboxes).is_none()
         {
             *look = self.look_again().await?;
             self.clean(Target::Sandboxes, look).await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crisweep_sim::{Cni, Disk, Fault, Rpc};
+use crisweep_sim::{Cni, Disk, Fault, PodSpec, Rpc, hours};
 use jiff::SignedDuration;
 use serde_json::json;
 use tonic::Code;
@@ -112,6 +112,20 @@ async fn the_circuit_breaker_counts_the_whole_batch() {
     let pass = rig.gc("target=containers").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     assert_eq!(pass["targets"]["containers"]["removed"], 15, "{pass:#}");
+}
+
+#[tokio::test]
+async fn the_circuit_breaker_ends_a_target_for_the_whole_pass() {
+    let changes = json!({ "gc": { "batch_size": 10 } });
+    let pod = PodSpec::new("old").exited("app", 0, hours(3)).deleted();
+    let rig = Rig::start(nodes::leaks(60).pod(pod), changes).await;
+    rig.sim.set_cni_default(Cni::failing());
+    // It goes after the sandboxes have had their turn.
+    let slow = Fault::slow(Duration::from_secs(4));
+    rig.sim.set_fault(Rpc::RemoveContainer, slow);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 1, "{pass:#}");
+    assert_eq!(pass["targets"]["sandboxes"]["failed"], 10, "{pass:#}");
 }
 
 #[tokio::test]
