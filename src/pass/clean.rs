@@ -43,12 +43,31 @@ impl PassRun<'_> {
         target: Target,
         look: &mut Arc<Look>,
     ) -> Result<(), EarlyEnd> {
+        self.clean_from(0, target, look).await
+    }
+
+    /// Cleans a target once more, but for what this pass has tried.
+    pub(super) async fn clean_again(
+        &mut self,
+        target: Target,
+        look: &mut Arc<Look>,
+    ) -> Result<(), EarlyEnd> {
+        self.clean_from(1, target, look).await
+    }
+
+    /// Cleans one target; every round after the first leaves out what was tried.
+    async fn clean_from(
+        &mut self,
+        first_round: usize,
+        target: Target,
+        look: &mut Arc<Look>,
+    ) -> Result<(), EarlyEnd> {
         let mut rounds = RoundProgress::default();
         // The wanted room depends on current usage.
         if target == Target::Images && self.is_stale(look) {
             *look = self.look_again().await?;
         }
-        for round in 0..ROUNDS_MAX {
+        for round in first_round..ROUNDS_MAX {
             let basis = Arc::clone(look);
             let Some(removals) = self.plan_round(target, round, look)? else {
                 return Ok(());
@@ -85,7 +104,7 @@ impl PassRun<'_> {
             self.drop_tried(target, &mut plan);
             let why = match target {
                 Target::Images => "still above the low threshold",
-                Target::Containers | Target::Sandboxes | Target::Logs => "seen by now",
+                Target::Containers | Target::Sandboxes | Target::Logs => "due by now",
             };
             progress::further(self.record, &plan, target, why);
         }

@@ -147,6 +147,25 @@ async fn a_hanging_removal_holds_nothing_back_and_ends_with_its_timeout() {
 }
 
 #[tokio::test]
+async fn a_pass_tries_a_failing_sandbox_once_also_beside_slow_containers() {
+    let changes = json!({ "quarantine": { "base": "1s", "max": "2s" } });
+    let node = nodes::leaks(1).pod(nodes::deleted(0, 1));
+    let rig = Rig::start(node, changes).await;
+    rig.sim.set_cni(&every(&rig, 1, 1)[0], Cni::failing());
+    // Its sandbox is planned when the other one may be tried again.
+    let slow = Fault::slow(Duration::from_secs(4));
+    rig.sim.set_fault(Rpc::RemoveContainer, slow);
+    let pass = rig.gc("").await;
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&report["removed"], &report["failed"]),
+        (&json!(1), &json!(1)),
+        "{pass:#}"
+    );
+    assert_eq!(rig.sim.call_count(Rpc::RemovePodSandbox), 2);
+}
+
+#[tokio::test]
 async fn a_sandbox_is_stopped_first_only_where_the_runtime_asks_for_it() {
     let rig = Rig::start(nodes::leaks(2), json!({})).await;
     let asks = Fault::fail(Code::FailedPrecondition, "sandbox must be stopped first").times(1);
