@@ -1,7 +1,7 @@
 //! Where CRI-O and cri-dockerd answer differently from containerd. Each fact was read in their sources
 //! (`docs/distributions.md`); what was not read is left as containerd has it.
 
-use crisweep_proto::cri;
+use crisweep_proto::cri::{self, ContainerState as State};
 use serde_json::{Value, json};
 use tonic::Status;
 
@@ -55,6 +55,12 @@ impl Profile {
             Self::CriO => status.created_at + MAKING_NANOSECONDS,
             Self::Containerd | Self::CriDockerd => self.status_created_at(status.created_at),
         };
+        let failed_to_start = status.state() == State::ContainerCreated && status.exit_code != 0;
+        if self == Self::CriDockerd && failed_to_start {
+            status.set_state(State::ContainerExited);
+            (status.started_at, status.finished_at) = (status.created_at, status.created_at);
+            "ContainerCannotRun".clone_into(&mut status.reason);
+        }
         let id = match self {
             Self::Containerd => return,
             Self::CriO => &status.image_id,
@@ -124,6 +130,18 @@ impl Profile {
 
 /// The refusals.
 impl Profile {
+    /// Refuses a list of containers in a state that Docker does not know.
+    pub(super) fn may_list(self, filter: Option<&cri::ContainerFilter>) -> Result<(), Status> {
+        let state = filter.and_then(|it| it.state).map(|it| it.state());
+        if self != Self::CriDockerd || state != Some(State::ContainerUnknown) {
+            return Ok(());
+        }
+        Err(Status::unknown(
+            "Error response from daemon: invalid filter 'status=unknown': invalid value for state (unknown): \
+             must be one of created, running, paused, restarting, removing, exited, dead",
+        ))
+    }
+
     /// Returns the answer to a status call about a missing object.
     pub(super) fn not_found(self, what: &str, id: &str) -> Status {
         match (self, what) {

@@ -89,6 +89,7 @@ impl RuntimeService for Service {
         request: Request<cri::ListContainersRequest>,
     ) -> Answer<cri::ListContainersResponse> {
         self.0.admit(Rpc::ListContainers).await?;
+        self.profile().may_list(request.get_ref().filter.as_ref())?;
         let node = self.0.node();
         let rows = lists::containers(&node, self.filter(request.get_ref().filter.as_ref()));
         let containers = lists::answer(&rows, self.send_limit(&request))?;
