@@ -35,6 +35,9 @@ const QUESTIONS: [&str; 2] = ["ContainerStatus", "PodSandboxStatus"];
 /// Docker's text for a missing container; cri-dockerd, whose sandboxes are containers too, hands it on as UNKNOWN.
 const DOCKER_MISSING_TEXT: &str = "No such container: ";
 
+/// Docker's text for a state that it does not know; cri-dockerd asks it for `unknown`.
+const UNKNOWN_FILTER_TEXT: &str = "invalid filter 'status=";
+
 /// cri-dockerd's text where Docker did not answer in time; it comes as UNKNOWN too.
 const DOCKER_TIMEOUT_TEXT: &str = "operation timeout: context deadline exceeded";
 
@@ -275,6 +278,11 @@ impl Error {
         matches!(self, Self::Status { method, .. } if QUESTIONS.contains(method))
             && self.has_code(Code::Unknown)
             && self.says(&[DOCKER_MISSING_TEXT])
+    }
+
+    /// Says whether the runtime cannot list by the state that was asked for.
+    pub(super) fn is_unknown_filter(&self) -> bool {
+        self.has_code(Code::Unknown) && self.says(&[UNKNOWN_FILTER_TEXT])
     }
 
     /// Says whether the runtime lacks the RPC.

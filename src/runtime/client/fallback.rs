@@ -313,7 +313,8 @@ fn whole<K: FallbackList>(
     list
 }
 
-/// Asks state by state; returns also the states that are over the limit by themselves.
+/// Asks state by state; returns also the states that are over the limit by themselves, or that the runtime cannot ask
+/// for (Docker knows no unknown state, and none of its other filters finds paused or dead containers).
 ///
 /// The order is that in which objects move (created, running, unknown, exited; ready, not ready), and none
 /// moves back. So an object that changes its state between two answers is in the second one: each object that
@@ -334,6 +335,9 @@ async fn by_state<K: FallbackList>(
         match ask::<K>(client, ListFilter::State(*state), clock).await {
             Ok(page) => found.add(page),
             Err(Error::TooLarge { .. }) => {
+                tight.insert(*state);
+            }
+            Err(error) if error.is_unknown_filter() => {
                 tight.insert(*state);
             }
             Err(error) => return Err(error),
