@@ -206,14 +206,16 @@ async fn container(
     if status.created_at < removal.subject.created_at {
         return stays("it was created at another time than planned");
     }
-    if removal.expected != Expected::Container(status.state) {
+    let never_ran = is_failed_start(&status)
+        && removal.expected == Expected::Container(ContainerState::Created);
+    if removal.expected != Expected::Container(status.state) && !never_ran {
         return stays("its state has changed since the plan");
     }
     if status.state == ContainerState::Created && status.created_at > starts_since {
         return stays("it may be about to start: its status has a later creation than its list");
     }
     remover.may_go_on()?;
-    let has_exited = status.state == ContainerState::Exited;
+    let has_exited = status.state == ContainerState::Exited && !never_ran;
     if status.state == ContainerState::Unknown {
         client.stop_container(id, STOP_GRACE).await?;
         match client.container_status(id).await? {
@@ -244,6 +246,16 @@ async fn container(
         remover.gone.note(removal, status, evidence);
     }
     ended(remover, result, || client.container_status(id)).await
+}
+
+/// Says whether a container's start failed as cri-dockerd tells it: it lists such a container as created for ever, and
+/// its status says that it exited when it was created.
+fn is_failed_start(status: &runtime::ContainerStatus) -> bool {
+    let created_at = Some(status.created_at);
+    status.state == ContainerState::Exited
+        && status.exit_code != 0
+        && status.started_at == created_at
+        && status.finished_at == created_at
 }
 
 /// Asks whether the newer records still exist; ends the removal if not.

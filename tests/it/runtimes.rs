@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crisweep_proto::cri::PodSandboxState;
+use crisweep_proto::cri::{ListContainersResponse, PodSandboxState};
 use crisweep_sim::{
     Cni, ContainerSpec, DEFAULT_IMAGE, Fault, Harm, NodeBuilder, Options, PodSpec, Rpc,
     SANDBOX_IMAGE, hours, seconds,
 };
+use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -315,6 +316,39 @@ async fn a_sandbox_of_which_only_a_note_is_left_stays() {
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
     assert_eq!(rig.subjects(Rpc::RemovePodSandbox), ["default/leak-1#0"]);
     assert!(rig.sim.sandbox(&note).is_some());
+}
+
+/// Docker has a container whose start failed as created for ever; its status says that it exited when it was created.
+#[tokio::test]
+async fn containers_whose_start_failed_in_docker_are_removed() {
+    let failed = |attempt| ContainerSpec::created("app", attempt, hours(4)).exit_code(127);
+    let web = PodSpec::new("web")
+        .container(failed(0))
+        .container(failed(1))
+        .running("app", 2);
+    let crash = PodSpec::new("crash").container(failed(7));
+    let node = NodeBuilder::new().pod(web).pod(crash);
+    let rig = Rig::with(node.build(), Options::cri_dockerd(), json!({})).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(rig.subjects(Rpc::RemoveContainer), ["default/web/app#0"]);
+}
+
+/// Docker knows no filter for an unknown state, nor any that finds paused or dead containers.
+#[tokio::test]
+async fn a_list_over_the_limit_of_cri_dockerd_is_read_by_name_and_swept() {
+    let node = nodes::litter(60).build();
+    let rig = Rig::with(node, Options::cri_dockerd(), json!({})).await;
+    let rows = rig.sim.containers().into_iter().map(|it| it.row).collect();
+    let bytes = ListContainersResponse { containers: rows }.encoded_len();
+    rig.sim.set_send_limit(bytes - 1);
+    let page = rig.metrics().await;
+    page.is("cri_list_complete{list=\"containers\"}", 0.0);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(rig.exited_containers(), 0, "{pass:#}");
+    let page = rig.metrics().await;
+    page.is("cri_list_complete{list=\"containers\"}", 1.0);
 }
 
 #[tokio::test]
