@@ -206,12 +206,12 @@ async fn container(
     if status.created_at < removal.subject.created_at {
         return stays("it was created at another time than planned");
     }
-    let never_ran = is_failed_start(&status)
-        && removal.expected == Expected::Container(ContainerState::Created);
+    let was_created = removal.expected == Expected::Container(ContainerState::Created);
+    let never_ran = was_created && is_failed_start(&status);
     if removal.expected != Expected::Container(status.state) && !never_ran {
         return stays("its state has changed since the plan");
     }
-    if status.state == ContainerState::Created && status.created_at > starts_since {
+    if was_created && status.created_at > starts_since {
         return stays("it may be about to start: its status has a later creation than its list");
     }
     remover.may_go_on()?;
