@@ -336,7 +336,7 @@ async fn containers_whose_start_failed_in_docker_are_removed() {
 
 /// Docker knows no filter for an unknown state, nor any that finds paused or dead containers.
 #[tokio::test]
-async fn a_list_over_the_limit_of_cri_dockerd_is_read_by_name_and_swept() {
+async fn a_list_over_the_limit_of_cri_dockerd_is_read_by_name() {
     let node = nodes::litter(60).build();
     let rig = Rig::with(node, Options::cri_dockerd(), json!({})).await;
     let rows = rig.sim.containers().into_iter().map(|it| it.row).collect();
@@ -344,11 +344,8 @@ async fn a_list_over_the_limit_of_cri_dockerd_is_read_by_name_and_swept() {
     rig.sim.set_send_limit(bytes - 1);
     let page = rig.metrics().await;
     page.is("cri_list_complete{list=\"containers\"}", 0.0);
-    let pass = rig.gc("").await;
-    assert_eq!(pass["outcome"], "completed", "{pass:#}");
-    assert_eq!(rig.exited_containers(), 0, "{pass:#}");
-    let page = rig.metrics().await;
-    page.is("cri_list_complete{list=\"containers\"}", 1.0);
+    // Something that lives may be missing, so what deleted pods left stays.
+    assert_eq!(rig.gc("").await["outcome"], "partial");
 }
 
 #[tokio::test]
