@@ -1,5 +1,5 @@
 //! Where CRI-O and cri-dockerd answer differently from containerd. Each fact was read in their sources
-//! (`docs/distributions.md`); what was not read is left as containerd has it.
+//! or measured (`docs/distributions.md`); all else is left as containerd has it.
 
 use crisweep_proto::cri::{self, ContainerState as State};
 use serde_json::{Value, json};

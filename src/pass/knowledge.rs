@@ -50,7 +50,7 @@ impl PassRun<'_> {
     /// and `min_age` are free.
     pub(super) fn retry_after(&self, look: &Look) -> BTreeMap<Target, Duration> {
         let pass = self.record.pass();
-        // The first trigger's words: others that joined may want a follow-up where it wants none.
+        // The record names the first trigger alone; one that joined may get a follow-up where the first gets none.
         let wants_none = !pass.trigger.cause.is_automatic() || pass.trigger.follow_up;
         let snapshot = self.runner.snapshot(look).ok();
         let Some(snapshot) = snapshot.filter(|_| !wants_none || pass.merged_triggers > 0) else {

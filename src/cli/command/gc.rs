@@ -80,7 +80,7 @@ async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<Ending> {
         is_free || !site.config.brakes.pause,
         "garbage collection is paused (brakes.pause); --force overrides it"
     );
-    // The others never bind a person.
+    // Cool-down, hourly limit and jitter never bind a person.
     site.config.brakes = Brakes {
         cooldown: Duration::ZERO,
         max_passes_per_hour: None,
