@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 
-.PHONY: test check build unit e2e kubelet cluster unit-and-e2e doc rules manifests api docs package page bench fuzz soak stack demo recording pictures screenshots dashboards setup deny sbom deb arm64
+.PHONY: test check format build build-benches unit e2e kubelet cluster unit-and-e2e doc rules manifests api docs package page bench fuzz soak stack demo recording pictures screenshots dashboards setup deny sbom deb arm64
 
 # Everything that must hold before something lands, and how long each part took. As root on Debian 12: installs what
 # is missing.
@@ -15,13 +15,18 @@ test:
 setup:
 	tests/setup.sh
 
-check:
-	cargo fmt --check
+check: format
 	cargo clippy --locked --all-targets --features e2e -- -D warnings
+
+format:
+	cargo fmt --check
 
 # The program and all tests, with one set of features, so that nothing is built twice.
 build:
 	cargo test --locked --features e2e --no-run
+
+build-benches:
+	cargo test --locked --features e2e --no-run --benches
 
 # Needs neither root nor daemons.
 unit:
