@@ -380,7 +380,8 @@ async fn look(
     };
     let details = memory.details(client, &mut containers, &sandboxes, taken_at, limits);
     let details = timed(&mut timings.statuses, details).await;
-    let store = inner.store(&images, &containers, &filesystems, &details, taken_at);
+    let from = (&runtime, taken_at);
+    let store = inner.store(&images, &containers, &filesystems, &details, from);
     let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     memory.note(&found, &answer, &runtime, started);
     let lists = (&containers, &sandboxes);

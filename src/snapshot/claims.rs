@@ -19,14 +19,13 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Returns the contradiction, if there is one.
-    pub(super) fn contradict(&self, filesystem: &Filesystem) -> Option<OtherMount> {
+    /// Returns the contradiction, if there is one. The images take at least the claimed bytes.
+    pub(super) fn contradict(&self, filesystem: &Filesystem, claimed: u64) -> Option<OtherMount> {
         let usage = filesystem.usage?;
         let mut recent = self.recent.lock();
         recent.retain(|(at, _)| at.elapsed() < FIGURE_AGE);
         recent.push_back((Instant::now(), usage.used_bytes));
         let in_use = recent.iter().map(|(_, used)| *used).max()?;
-        let claimed = filesystem.runtime_used_bytes;
         (claimed > in_use).then(|| OtherMount {
             usage,
             why: format!(
@@ -43,10 +42,10 @@ mod tests {
     use super::*;
     use crate::model::FilesystemUsage;
 
-    fn filesystem(claimed: u64, used: u64) -> Filesystem {
+    fn filesystem(used: u64) -> Filesystem {
         Filesystem {
             mountpoint: "/images".to_owned(),
-            runtime_used_bytes: claimed,
+            runtime_used_bytes: 0,
             usage: Some(FilesystemUsage {
                 capacity_bytes: 100,
                 available_bytes: 100 - used,
@@ -60,13 +59,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_claim_that_lags_behind_is_no_contradiction() {
         let claims = Claims::default();
-        assert_eq!(claims.contradict(&filesystem(80, 80)), None);
-        let other = claims.contradict(&filesystem(81, 80)).unwrap();
+        assert_eq!(claims.contradict(&filesystem(80), 80), None);
+        let other = claims.contradict(&filesystem(80), 81).unwrap();
         assert!(other.why.contains("81 bytes at /images"), "{}", other.why);
         // Images were removed a moment ago, and the runtime still counts them.
         tokio::time::advance(Duration::from_secs(29)).await;
-        assert_eq!(claims.contradict(&filesystem(80, 40)), None);
+        assert_eq!(claims.contradict(&filesystem(40), 80), None);
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert!(claims.contradict(&filesystem(80, 40)).is_some());
+        assert!(claims.contradict(&filesystem(40), 80).is_some());
     }
 }

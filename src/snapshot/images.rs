@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use super::details::Details;
 use super::{Filesystems, LookResult, ObserverInner};
 use crate::model::{
-    Container, ContainerImage, Coverage, Image, ImageMatcher, ImageNames, ImageStore, Images, Rows,
+    Container, ContainerImage, Coverage, Filesystem, Image, ImageMatcher, ImageNames, ImageStore,
+    Images, Rows,
 };
 use crate::runtime;
 use crate::system::maps::IdMap;
@@ -98,7 +99,7 @@ impl ObserverInner {
         containers: &LookResult<runtime::Listing<Container>>,
         filesystems: &LookResult<Filesystems>,
         details: &Details,
-        now: Timestamp,
+        (runtime, now): (&LookResult<runtime::Version>, Timestamp),
     ) -> Images {
         let rows = match whole(images) {
             Ok(rows) => rows,
@@ -113,7 +114,8 @@ impl ObserverInner {
             ages.note(&uses(rows, &users.rows, &details.volume_images), now);
         }
         let filesystem = filesystems.as_ref().ok().and_then(|fs| fs.image.first());
-        let other_mount = filesystem.and_then(|fs| self.claims.contradict(fs));
+        let other_mount =
+            filesystem.and_then(|fs| self.claims.contradict(fs, claimed(fs, runtime, rows)));
         let filesystem = filesystem.filter(|_| other_mount.is_none());
         Images::Known(ImageStore {
             rows: rows.clone(),
@@ -124,6 +126,19 @@ impl ObserverInner {
             other_mount,
         })
     }
+}
+
+/// Returns what the images take at least. cri-dockerd adds up what each image shares with others, so it counts a layer
+/// several times that is shared in several combinations: there only the largest image is certain.
+fn claimed(
+    filesystem: &Filesystem,
+    runtime: &LookResult<runtime::Version>,
+    rows: &Rows<Image>,
+) -> u64 {
+    if runtime.as_ref().is_ok_and(|it| it.runtime == "docker") {
+        return rows.iter().map(|it| it.size_bytes).max().unwrap_or(0);
+    }
+    filesystem.runtime_used_bytes
 }
 
 #[cfg(test)]

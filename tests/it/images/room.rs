@@ -216,6 +216,25 @@ async fn a_batch_that_frees_next_to_nothing_is_the_last_one() {
     assert!(error.contains("something else fills"), "{error}");
 }
 
+/// It counts a layer several times that is shared in several combinations: the largest image alone is certain.
+#[tokio::test]
+async fn what_cri_dockerd_adds_up_does_not_make_a_mount_another_one() {
+    for (in_use, high, detail) in [(30, 40, ""), (3, 4, "another file system")] {
+        let disk = Tmpfs::mount(SIZE_MIB);
+        fill(disk.path(), in_use);
+        let options = Options {
+            mountpoint: Some(disk.path().to_owned()),
+            ..Options::cri_dockerd()
+        };
+        let rig = Rig::with(idle(10).build(), options, thresholds(high, 2, 50)).await;
+        let plan = plan(&rig).await;
+        let is_due = plan["removals"].as_array().unwrap().len();
+        assert_eq!(is_due > 0, detail.is_empty(), "{plan}");
+        let (.., row) = judged(&plan, &tag(0));
+        assert!(row["detail"].as_str().unwrap().contains(detail), "{row}");
+    }
+}
+
 #[tokio::test]
 async fn a_mount_with_less_in_use_than_the_images_take_is_another_one() {
     let disk = Tmpfs::mount(SIZE_MIB);
