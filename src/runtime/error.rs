@@ -1,5 +1,7 @@
 //! Errors of the runtime, by what the caller should do about them.
 
+mod texts;
+
 use std::error::Error as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,72 +11,13 @@ use tonic::{Code, TimeoutExpired};
 
 use super::defect::{Defect, Oversize, ReadError, cause};
 use crate::model::FailureClass;
+use texts::{
+    ABOUT_ONE_OBJECT, BUSY_TEXTS, DOCKER_AWAY_TEXTS, DOCKER_MISSING_TEXT, DOCKER_TIMEOUT_TEXT,
+    NETWORK_TEXTS, NOT_INITIALIZED, PLUGIN_TEXTS, QUESTIONS, REMOVING_TEXTS, UNKNOWN_FILTER_TEXT,
+};
 
 /// Longest runtime text that an error repeats, in characters.
 const WORDS_CHARS_MAX: usize = 1024;
-
-/// The text of containerd 1.6 and 1.7 (as UNKNOWN) and 2.x (as UNAVAILABLE) for a moment after their start,
-/// also for `Version`.
-const NOT_INITIALIZED: &str = "server is not initialized yet";
-
-/// RPCs about one object. For them UNAVAILABLE can mean that something behind the object is down (its shim, a
-/// proxy snapshotter), not the runtime.
-const ABOUT_ONE_OBJECT: [&str; 7] = [
-    "ContainerStatus",
-    "PodSandboxStatus",
-    "StopContainer",
-    "RemoveContainer",
-    "StopPodSandbox",
-    "RemovePodSandbox",
-    "RemoveImage",
-];
-
-/// RPCs that ask about one container or sandbox.
-const QUESTIONS: [&str; 2] = ["ContainerStatus", "PodSandboxStatus"];
-
-/// Docker's text for a missing container; cri-dockerd, whose sandboxes are containers too, hands it on as UNKNOWN.
-const DOCKER_MISSING_TEXT: &str = "No such container: ";
-
-/// Docker's text for a state that it does not know; cri-dockerd asks it for `unknown`.
-const UNKNOWN_FILTER_TEXT: &str = "invalid filter 'status=";
-
-/// cri-dockerd's text where Docker did not answer in time; it comes as UNKNOWN too.
-const DOCKER_TIMEOUT_TEXT: &str = "operation timeout: context deadline exceeded";
-
-/// Texts of a failed network teardown of a sandbox: of containerd and CRI-O up to 1.33, of CRI-O from 1.34 on, and
-/// of cri-dockerd.
-const NETWORK_TEXTS: [&str; 4] = [
-    "failed to destroy network",
-    "failed to teardown network",
-    "network teardown failed",
-    "failed to teardown pod",
-];
-
-/// Texts of a missing CNI plugin: the CNI library's for a missing program, and those of containerd, CRI-O and
-/// cri-dockerd for a missing configuration.
-const PLUGIN_TEXTS: [&str; 4] = [
-    "failed to find plugin",
-    "cni plugin not initialized",
-    "CNI configuration file in",
-    "cni config uninitialized",
-];
-
-/// Texts of a runtime that already removes the object for another client.
-const REMOVING_TEXTS: [&str; 4] = [
-    "already in removing state",
-    "is in removing state",
-    "is being removed",
-    "is already in progress",
-];
-
-/// Texts of a runtime while another client holds the object. The last two are Docker's, for an image in use.
-const BUSY_TEXTS: [&str; 5] = [
-    "in starting state",
-    "is in use",
-    "device or resource busy",
-    "is using its referenced image",
-    "image is being used by",
-];
 
 /// Why the runtime could not be asked, or what it refused.
 ///
@@ -317,6 +260,13 @@ fn is_broken_off(error: &h2::Error) -> bool {
 fn is_not_ready(method: &str, status: &tonic::Status) -> bool {
     status.message().contains(NOT_INITIALIZED)
         || (status.code() == Code::Unavailable && !ABOUT_ONE_OBJECT.contains(&method))
+        || is_docker_away(status)
+}
+
+/// A network plugin may say the same of its own: that is no word about the runtime.
+fn is_docker_away(status: &tonic::Status) -> bool {
+    let says = |texts: &[&str]| texts.iter().any(|it| status.message().contains(it));
+    status.code() == Code::Unknown && says(&DOCKER_AWAY_TEXTS) && !says(&NETWORK_TEXTS)
 }
 
 /// Reads weight and limit from the two texts that servers use: grpc-go's, and tonic's.

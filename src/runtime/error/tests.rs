@@ -187,6 +187,23 @@ fn a_starting_runtime_is_lost_not_broken() {
 }
 
 #[test]
+fn cri_dockerd_without_docker_is_lost() {
+    let away = "Cannot connect to the Docker daemon at unix:///run/docker.sock. Is the docker daemon running?";
+    let cut = "failed to remove container \"c1\": error during connect: Delete \"http://d/c1?force=1\": EOF";
+    for (method, text) in [
+        ("Version", away),
+        ("StopPodSandbox", away),
+        ("RemoveContainer", cut),
+    ] {
+        let error = sorted(method, Code::Unknown, text);
+        assert!(matches!(error, Error::NotReady { .. }), "{error:?}");
+    }
+    let plugin = format!("networkPlugin cni failed to teardown pod \"a_b\" network: {away}");
+    let error = sorted("StopPodSandbox", Code::Unknown, &plugin);
+    assert_eq!(error.class(), FailureClass::NetworkTeardown);
+}
+
+#[test]
 fn one_objects_dead_shim_is_not_a_lost_runtime() {
     let error = sorted(
         "RemoveContainer",
