@@ -61,6 +61,16 @@ impl Profile {
             (status.started_at, status.finished_at) = (status.created_at, status.created_at);
             "ContainerCannotRun".clone_into(&mut status.reason);
         }
+        if self == Self::CriDockerd && status.state() == State::ContainerUnknown {
+            // A dead one, which Docker began to remove. With an exit code of 0 it never ran.
+            let ran = status.exit_code != 0;
+            status.set_state(if ran {
+                State::ContainerExited
+            } else {
+                State::ContainerCreated
+            });
+            status.finished_at = if ran { status.created_at + 1 } else { 0 };
+        }
         let id = match self {
             Self::Containerd => return,
             Self::CriO => &status.image_id,

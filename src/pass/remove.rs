@@ -208,10 +208,14 @@ async fn container(
     }
     let was_created = removal.expected == Expected::Container(ContainerState::Created);
     let never_ran = was_created && is_failed_start(&status);
-    if removal.expected != Expected::Container(status.state) && !never_ran {
+    // Docker's dead containers: cri-dockerd lists them as unknown for ever, their statuses say exited or created.
+    let is_dead = removal.expected == Expected::Container(ContainerState::Unknown)
+        && status.state != ContainerState::Running;
+    if removal.expected != Expected::Container(status.state) && !never_ran && !is_dead {
         return stays("its state has changed since the plan");
     }
-    if was_created && status.created_at > starts_since {
+    let may_start = was_created || status.state == ContainerState::Created;
+    if may_start && status.created_at > starts_since {
         return stays("it may be about to start: its status has a later creation than its list");
     }
     remover.may_go_on()?;

@@ -334,6 +334,23 @@ async fn containers_whose_start_failed_in_docker_are_removed() {
     assert_eq!(rig.subjects(Rpc::RemoveContainer), ["default/web/app#0"]);
 }
 
+/// cri-dockerd lists a container that Docker could not remove as unknown for ever; its status says exited, or created.
+#[tokio::test]
+async fn dead_containers_of_docker_are_removed_as_unknown_ones() {
+    let dead = |attempt, created| ContainerSpec::unknown("app", attempt, created);
+    let pod = PodSpec::new("web")
+        .container(dead(0, hours(5)))
+        .container(dead(1, hours(4)).exit_code(137))
+        .exited("app", 2, hours(3))
+        .running("app", 3);
+    let changes = json!({ "policy": { "containers": { "include_unknown": true } } });
+    let node = NodeBuilder::new().pod(pod).build();
+    let rig = Rig::with(node, Options::cri_dockerd(), changes).await;
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(pass["targets"]["containers"]["removed"], 2, "{pass:#}");
+}
+
 /// Docker knows no filter for an unknown state, nor any that finds paused or dead containers.
 #[tokio::test]
 async fn a_list_over_the_limit_of_cri_dockerd_is_read_by_name() {
