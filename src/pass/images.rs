@@ -163,7 +163,7 @@ impl PassRun<'_> {
                 Target::Images,
                 &format!(
                     "a batch of {listed} bytes, as the runtime lists them, freed {gain} bytes: something else fills \
-                     the file system; the rest stays"
+                     the file system, or images that stay share the layers; the rest stays"
                 ),
             );
         }
