@@ -371,6 +371,7 @@ impl PassRun<'_> {
         let images: BTreeSet<Cow<'_, str>> = images.map(Image::key).collect();
         let sees_all = look.seen().is_all();
         let may_come_again = target != Target::Images;
+        let skipped_before = self.report_of(target, |report| report.skipped);
         self.record.update(|pass| {
             let report = pass.targets.entry(target).or_default();
             for (id, reason) in before.iter().filter(|(id, _)| !still.contains(id.as_str())) {
@@ -397,6 +398,11 @@ impl PassRun<'_> {
             report.count_remaining();
         });
         queue.put(due);
+        let has_skipped = self.report_of(target, |report| report.skipped) > skipped_before;
+        if has_skipped && target != Target::Images {
+            // They may stay because the pod source has failed since the plan.
+            self.report_knowledge(look, &[target].into());
+        }
         Ok(())
     }
 

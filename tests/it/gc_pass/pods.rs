@@ -2,10 +2,11 @@
 
 use std::fs;
 
-use crisweep_sim::{NodeBuilder, PodSpec, Rpc, hours, minutes, seconds};
+use crisweep_sim::{Fault, NodeBuilder, PodSpec, Rpc, hours, minutes, seconds};
 use serde_json::{Value, json};
 
 use crate::alerts::hook::{asks, pass_of, sent};
+use crate::support::wait::until_true;
 use crate::support::{Rig, nodes, until};
 
 fn without_source(max_dead: i64) -> Value {
@@ -221,6 +222,35 @@ async fn a_source_that_fails_or_answers_in_part_makes_nothing_deleted() {
     rig.nothing_was_touched();
     fs::write(rig.pods_file(), whole).unwrap();
     assert_eq!(rig.gc("").await["outcome"], "completed");
+}
+
+#[tokio::test]
+async fn a_source_that_fails_between_two_batches_is_named_for_what_stays() {
+    let changes = json!({ "gc": { "batch_size": 2 }, "collect": { "max_age": "0s" } });
+    let rig = Rig::start(nodes::litter(6), changes).await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let id = rig.begin_gc("target=containers").await;
+    until_true("a removal is in flight", || {
+        rig.sim.removals_in_flight() > 0
+    })
+    .await;
+    fs::remove_file(rig.pods_file()).unwrap();
+    rig.sim.clear_faults();
+    let pass = rig.finished(&id).await;
+    let report = &pass["targets"]["containers"];
+    assert_eq!(
+        (&report["removed"], &report["skipped"]),
+        (&json!(2), &json!(4)),
+        "{pass:#}"
+    );
+    let error = pass["errors"][0].as_str().unwrap_or_default();
+    assert!(
+        error.starts_with(
+            "containers: 4 stay because their pods may not be finished: the pod source failed"
+        ),
+        "{pass:#}"
+    );
+    assert_eq!(pass["pods"]["state"], "failed", "{pass:#}");
 }
 
 #[tokio::test]
