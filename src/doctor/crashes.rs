@@ -361,8 +361,10 @@ fn change(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
         (_, "OOMKilled") => {
             format!("raise {container}.resources.limits.memory in {owner}, or have it use less")
         }
+        // The runtime does not say which containers are init containers.
         (0, _) => format!(
-            "its process ends by itself: keep it in the foreground, or run it as a Job ({show} has its last lines)"
+            "its process ends by itself: keep it in the foreground, or run it as a Job ({show} has its last lines); an \
+             init container must end: find what starts its pod anew"
         ),
         (126..=128, _) => format!(
             "correct {container}.command in {owner}: {} has the runtime's message",

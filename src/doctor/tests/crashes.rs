@@ -151,6 +151,12 @@ fn the_change_of_a_loop_follows_from_how_it_ends() {
     for (code, reason, level, words) in [
         (0, "Completed", Severity::Advice, "run it as a Job"),
         (
+            0,
+            "Completed",
+            Severity::Advice,
+            "an init container must end: find what starts its pod anew",
+        ),
+        (
             127,
             "Error",
             Severity::Problem,
