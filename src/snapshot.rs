@@ -22,6 +22,7 @@ mod statuses;
 mod thresholds;
 mod timings;
 mod trend;
+mod undeleted;
 mod uptime;
 mod version;
 mod weights;
@@ -58,6 +59,7 @@ pub use timings::Timings;
 use timings::timed;
 use trend::Trend;
 pub use trend::TrendSample;
+use undeleted::Undeleted;
 use version::version;
 pub use weights::{Weight, Weights};
 
@@ -95,6 +97,7 @@ struct ObserverInner {
     memory: tokio::sync::Mutex<LookMemory>,
     ages: Mutex<AgeBook>,
     claims: Claims,
+    undeleted: Undeleted,
     trend: Mutex<Trend>,
     /// When the latest look began, for those who wait for the next.
     arrivals: watch::Sender<Option<Timestamp>>,
@@ -144,6 +147,7 @@ impl Observer {
                 memory,
                 ages,
                 claims: Claims::default(),
+                undeleted: Undeleted::default(),
                 trend: Mutex::default(),
                 arrivals: watch::Sender::default(),
             }),
@@ -164,6 +168,16 @@ impl Observer {
     /// Forgets the age of a removed image: one that comes back is new.
     pub fn forget_image(&self, key: &str) {
         self.inner.ages.lock().forget(key);
+    }
+
+    /// Notes that the runtime still listed an image after it had said that it removed it.
+    pub fn note_undeleted(&self, key: &str) {
+        self.inner.undeleted.note(key);
+    }
+
+    /// Says whether the runtime kept an image that it had said it removed.
+    pub fn is_undeleted(&self, key: &str) -> bool {
+        self.inner.undeleted.has(key)
     }
 
     /// Measures the image file system, without a whole look.

@@ -32,7 +32,7 @@ use crate::model::{
 pub(super) enum ImageRule {
     /// Keeps what a container uses.
     InUse,
-    /// Keeps what the runtime pins.
+    /// Keeps what the runtime pins, or still listed after its removal.
     Pinned,
     /// Keeps what sandboxes are made from.
     SandboxImage,
@@ -156,7 +156,10 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
                 KeepReason::InUse,
                 rows.any(|image| needs.used.matches(image)),
             ),
-            ImageRule::Pinned => (KeepReason::Pinned, rows.any(|image| image.pinned)),
+            ImageRule::Pinned => (
+                KeepReason::Pinned,
+                rows.any(|image| self.store.runtime_keeps(image)),
+            ),
             ImageRule::SandboxImage => (
                 KeepReason::SandboxImage,
                 rows.any(|image| needs.is_sandbox_image(image)),

@@ -100,6 +100,9 @@ impl Default for ImageNames {
 pub struct ImageStore {
     /// Every image record; one for each [`Image::key`].
     pub rows: Rows<Image>,
+    /// Those that the runtime still listed after it had said that it removed them, by [`Image::key`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undeleted: Rows<String>,
     /// Their ages, by [`Image::key`]. An image without an entry counts as young.
     pub ages: BTreeMap<String, ImageAge>,
     /// The sandbox images: the runtime's configured one, and those of the existing sandboxes.
@@ -110,6 +113,13 @@ pub struct ImageStore {
     pub filesystem: Option<FilesystemUsage>,
     /// The measured file system, if it cannot be the images'.
     pub other_mount: Option<OtherMount>,
+}
+
+impl ImageStore {
+    /// Says whether the runtime keeps an image: it pins it, or still listed it after its removal.
+    pub fn runtime_keeps(&self, image: &Image) -> bool {
+        image.pinned || self.undeleted.iter().any(|key| *key == image.key())
+    }
 }
 
 /// A file system that cannot hold the images: the runtime claims more of it than is in use.

@@ -123,9 +123,11 @@ impl PassRun<'_> {
         self.still_due(look, Target::Images, queue)
     }
 
-    /// Says whether a further round may free space; reports missing space if not.
-    pub(super) fn may_gain(&mut self, look: &Look, has_removed: bool) -> bool {
-        let goes_on = has_removed && !self.space.gained_too_little && !self.given_up;
+    /// Says whether a further round may free space; reports missing space if not. Where only some could not be removed,
+    /// others may make the room.
+    pub(super) fn may_gain(&mut self, look: &Look, has_removed: bool, has_stayed: bool) -> bool {
+        let has_progress = has_removed || has_stayed && self.space.is_wanted;
+        let goes_on = has_progress && !self.space.gained_too_little && !self.given_up;
         let goes_on = goes_on && self.images_are_known(look);
         if !goes_on && let Some((wanted, before)) = self.space.goal {
             self.report_missing_room(look, wanted, before);

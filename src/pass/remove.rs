@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::gc::{Expected, Removal};
 use crate::model::{ContainerId, ContainerState, PodSandboxId, RemovalOutcome, Target};
 use crate::runtime::{self, RemovalAnswer};
-use crate::snapshot::Look;
+use crate::snapshot::{Look, Observer};
 use logs::LogRemover;
 use sandbox::FreesNetwork;
 use superseded::NewerRecords;
@@ -60,6 +60,8 @@ impl From<runtime::Error> for RemovalOutcome {
 /// What removals need.
 #[derive(Debug)]
 pub(super) struct Remover {
+    /// Takes looks, and remembers what the runtime kept.
+    observer: Observer,
     /// The runtime.
     client: runtime::Client,
     /// The files below the log roots.
@@ -94,6 +96,7 @@ impl Remover {
         let newer = NewerRecords::default();
         let evidence = EvidenceKeeper::new(runner, config, pass);
         Self {
+            observer: runner.observer.clone(),
             client,
             logs,
             evidence,

@@ -154,7 +154,8 @@ impl<'a> Tally<'a> {
                 report.count(outcome, subject.size_bytes());
             }
         });
-        if !failed_before {
+        // A runtime that keeps some images removes the others.
+        if !failed_before && !self.runner.observer.is_undeleted(&subject.id) {
             self.share.tried(subject.target, outcome);
         }
         let object = (subject.target, subject.id.clone());

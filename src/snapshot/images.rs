@@ -119,6 +119,7 @@ impl ObserverInner {
         let filesystem = filesystem.filter(|_| other_mount.is_none());
         Images::Known(ImageStore {
             rows: rows.clone(),
+            undeleted: self.undeleted.among(rows),
             ages: ages.all(now),
             sandbox_images: details.sandbox_images.clone(),
             volume_images: details.volume_images.clone(),

@@ -18,6 +18,11 @@ impl PlanFacts<'_> {
         match reason {
             KeepReason::InUse => self.user_of(image, store),
             KeepReason::UnknownUser => unknown_users(self.snapshot).unwrap_or_default(),
+            KeepReason::Pinned if store.undeleted.iter().any(|key| *key == *subject.id) => {
+                "the runtime still listed it after it had said that it removed it (an OCI artifact, or an image of a \
+                 read-only store); it is left alone for an hour"
+                    .to_owned()
+            }
             KeepReason::Pinned => {
                 "the runtime lists it, or a record of the same id, as pinned".to_owned()
             }

@@ -139,7 +139,12 @@ impl PlanFacts<'_> {
                     "containers that use it and stay {users}, images mounted as volumes {volumes}"
                 )
             }
-            ImageRule::Pinned => format!("pinned by the runtime {}", yes(image.pinned)),
+            ImageRule::Pinned => {
+                format!(
+                    "pinned or kept by the runtime {}",
+                    yes(store.runtime_keeps(image))
+                )
+            }
             ImageRule::SandboxImage => match &store.sandbox_images {
                 ImageNames::Known(names) => format!("known sandbox images {}", names.len()),
                 ImageNames::Unknown(_) => "the sandbox images are unknown".to_owned(),

@@ -84,7 +84,7 @@ pub fn keep_text(reason: KeepReason) -> &'static str {
         KeepReason::UnknownUser => {
             "a container or sandbox that may use the image has not reported which images it uses"
         }
-        KeepReason::Pinned => "the runtime pins the image",
+        KeepReason::Pinned => "the runtime pins the image, or still listed it after its removal",
         KeepReason::SandboxImage => "sandboxes are made from the image",
         KeepReason::Keep => "a tag or digest of the image matches policy.images.keep",
         KeepReason::BelowThreshold => {

@@ -1,19 +1,25 @@
 //! Removes one image, after looking for its users once more: `RemoveImage` does not check, and removes an image
 //! with all its names even while containers use it.
 //!
-//! That costs two lists per image, and one more beside new containers. A removal costs the runtime about as much, and
-//! the plan's look may be a whole batch old.
+//! That costs three lists per image, the last of which shows that it is gone, and one more beside new containers. A
+//! removal costs the runtime about as much, and the plan's look may be a whole batch old.
 
 use std::collections::BTreeSet;
 
 use super::{RemovalStep, Remover, ended_now, stays};
 use crate::gc::{Expected, Removal};
-use crate::model::{ContainerId, ContainerImage, Coverage, Image, ImageMatcher, RemovalOutcome};
-use crate::runtime;
+use crate::model::{
+    ContainerId, ContainerImage, Coverage, FailureClass, Image, ImageMatcher, RemovalOutcome,
+};
+use crate::runtime::{self, RemovalAnswer};
 use crate::snapshot::Look;
 
 /// How often the containers are listed before a removal, if each list has new ones.
 const LISTS_MAX: usize = 5;
+
+/// Why an image stays that the runtime says it removed.
+const STILL_LISTED: &str = "RemoveImage: the runtime says that it removed it, and still lists it: an OCI artifact, or an \
+                            image of a read-only store?";
 
 /// Asks once more, and removes the image if it is still as planned. `look` is the plan's.
 pub(super) async fn image(
@@ -41,6 +47,15 @@ pub(super) async fn image(
     };
     remover.may_go_on()?;
     let result = client.remove_image(id, handler).await;
+    if matches!(result, Ok(RemovalAnswer::Removed))
+        && let Ok(Some(_)) = find(client, key).await
+    {
+        remover.observer.note_undeleted(key);
+        return Err(RemovalOutcome::failed(
+            FailureClass::Other,
+            STILL_LISTED.to_owned(),
+        ));
+    }
     ended_now(result, find(client, key)).await
 }
 

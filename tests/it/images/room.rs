@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use crisweep_sim::{NodeBuilder, Options};
+use crisweep_sim::{Fault, NodeBuilder, Options};
 use serde_json::{Value, json};
 
 use super::{
@@ -233,6 +233,45 @@ async fn what_cri_dockerd_adds_up_does_not_make_a_mount_another_one() {
         let (.., row) = judged(&plan, &tag(0));
         assert!(row["detail"].as_str().unwrap().contains(detail), "{row}");
     }
+}
+
+/// CRI-O says OK to the removal of an OCI artifact or of an image of a read-only store, and keeps it.
+#[tokio::test]
+async fn images_that_the_runtime_keeps_do_not_hold_the_others_back() {
+    let disk = Tmpfs::mount(SIZE_MIB);
+    fill(disk.path(), 10);
+    let rig = rig(idle(10), &disk, thresholds(75, 60, 50)).await;
+    for number in 0..10 {
+        use_once(&rig, &tag(number)).await;
+    }
+    for number in 0..5 {
+        let kept = rig.sim.image_id(&tag(number)).unwrap();
+        rig.sim.set_removal_fault(&kept, Fault::pretend());
+    }
+    // 51.5 MiB are used, 38.4 is the low threshold: four images by listed size, and the runtime keeps them all.
+    let pass = rig.gc("target=images").await;
+    let report = &pass["targets"]["images"];
+    assert_eq!(
+        (&report["removed"], &report["failed"]),
+        (&json!(4), &json!(5)),
+        "{pass}"
+    );
+    assert_eq!(report["freed_bytes"], 16 * MIB);
+    assert_eq!(removed(&rig), (0..9).map(tag).collect::<Vec<_>>());
+    assert_eq!(pass["outcome"], "partial");
+    let errors = pass["errors"].to_string();
+    assert!(errors.contains("still lists it"), "{errors}");
+    assert!(!errors.contains("something else fills"), "{errors}");
+
+    // The next pass tries only what may go.
+    let (_, reason, row) = judged(&plan(&rig).await, &tag(0));
+    assert_eq!(reason, "pinned");
+    let detail = row["detail"].as_str().unwrap();
+    assert!(detail.contains("still listed it"), "{detail}");
+    fill(disk.path(), 30);
+    let pass = rig.gc("target=images").await;
+    assert_eq!(pass["targets"]["images"]["failed"], 0, "{pass}");
+    assert_eq!(removed(&rig).len(), 10);
 }
 
 #[tokio::test]
