@@ -15,6 +15,9 @@ use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
 /// How often a second removal looks whether the first is over.
 const OTHER_REMOVAL_EVERY: Duration = Duration::from_millis(5);
 
+/// How long CRI-O's removal waits before it kills, where the call's deadline is half a minute.
+const NEARLY_THE_DEADLINE: Duration = Duration::from_secs(29);
+
 pub(super) async fn stop_container(
     shared: &Shared,
     call: &InFlight,
@@ -29,6 +32,9 @@ pub(super) async fn stop_container(
         shared.stop_of_missing("container", asked)?;
         return Ok(cri::StopContainerResponse {});
     };
+    if shared.options.profile.created_outlives_term(&node, &id) {
+        node.end_container(&id, EXIT_KILLED, now());
+    }
     kill(&mut node, call, &id);
     Ok(cri::StopContainerResponse {})
 }
@@ -50,6 +56,13 @@ pub(super) async fn remove_container(
 /// Kills and removes one container, alone or with its sandbox.
 async fn remove_one(shared: &Arc<Shared>, call: &InFlight, id: &str) -> Result<(), Status> {
     other_removal(shared, id).await?;
+    if shared
+        .options
+        .profile
+        .created_outlives_term(&shared.node(), id)
+    {
+        tokio::time::sleep(NEARLY_THE_DEADLINE).await;
+    }
     let Some(_removing) = Removing::begin(shared, call, id)? else {
         return Ok(());
     };

@@ -168,6 +168,13 @@ impl Profile {
         }
     }
 
+    /// Says whether a container's process outlives SIGTERM although it never started: crun's does on CRI-O, whose
+    /// removal then waits until the call's deadline is nearly over before it kills.
+    pub(super) fn created_outlives_term(self, node: &Node, id: &str) -> bool {
+        let state = node.containers.get(id).map(|it| it.row.state());
+        self == Self::CriO && state == Some(State::ContainerCreated)
+    }
+
     /// Answers the removal of a missing container.
     pub(super) fn remove_missing_container(self, id: &str) -> Result<(), Status> {
         match self {

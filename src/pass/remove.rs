@@ -132,8 +132,9 @@ impl Remover {
 /// of megabytes in memory.
 #[derive(Clone, Debug)]
 pub(super) enum RemovalContext {
-    /// A container, what its evidence says of its pod, and since when one that was only created may be about to start.
-    Container(ContainerId, PodMeta, Timestamp),
+    /// A container, what its evidence says of its pod, since when one that was only created may be about to start, and
+    /// which call ends the process of such a one.
+    Container(ContainerId, PodMeta, Timestamp, EndsCreated),
     /// A sandbox, and which call frees its network.
     Sandbox(PodSandboxId, FreesNetwork),
     /// A log.
@@ -144,6 +145,25 @@ pub(super) enum RemovalContext {
     NoId,
 }
 
+/// Which call ends the process that waits for the start of a created container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndsCreated {
+    /// `RemoveContainer`, at once.
+    Remove,
+    /// `StopContainer`: CRI-O's removal waits for its end until the call's deadline is nearly over, because crun's
+    /// process ignores SIGTERM.
+    Stop,
+}
+
+impl EndsCreated {
+    fn of(look: &Look) -> Self {
+        match look.runtime.as_ref().map(|it| it.runtime.as_str()) {
+            Ok("cri-o") => Self::Stop,
+            Ok(_) | Err(_) => Self::Remove,
+        }
+    }
+}
+
 impl RemovalContext {
     pub(super) fn of(look: &Arc<Look>, removal: &Removal, remover: &Remover) -> Self {
         let id = removal.subject.id.as_str();
@@ -152,7 +172,7 @@ impl RemovalContext {
         let context = match removal.subject.target {
             Target::Containers => ContainerId::new(id).map(|id| {
                 let origin = remover.evidence.origin(look, removal);
-                Self::Container(id, origin, starts_since)
+                Self::Container(id, origin, starts_since, EndsCreated::of(look))
             }),
             Target::Sandboxes => {
                 PodSandboxId::new(id).map(|id| Self::Sandbox(id, FreesNetwork::of(look)))
@@ -182,8 +202,8 @@ async fn try_remove(
 ) -> RemovalStep<RemovalOutcome> {
     not_needed(remover, removal, &remover.newer).await?;
     match context {
-        RemovalContext::Container(id, origin, starts_since) => {
-            container(remover, removal, id, origin, *starts_since).await
+        RemovalContext::Container(id, origin, starts_since, ends) => {
+            container(remover, removal, id, origin, (*starts_since, *ends)).await
         }
         RemovalContext::Sandbox(id, frees) => sandbox::sandbox(remover, removal, id, *frees).await,
         RemovalContext::Log => remover.logs.remove(&remover.client, removal).await,
@@ -197,7 +217,7 @@ async fn container(
     removal: &Removal,
     id: &ContainerId,
     origin: &PodMeta,
-    starts_since: Timestamp,
+    (starts_since, ends_created): (Timestamp, EndsCreated),
 ) -> RemovalStep<RemovalOutcome> {
     let client = &remover.client;
     let asked_at = Instant::now();
@@ -224,14 +244,7 @@ async fn container(
     remover.may_go_on()?;
     let has_exited = status.state == ContainerState::Exited && !never_ran;
     if status.state == ContainerState::Unknown {
-        client.stop_container(id, STOP_GRACE).await?;
-        match client.container_status(id).await? {
-            None => return Ok(RemovalOutcome::AlreadyGone),
-            Some(stopped) if stopped.state != ContainerState::Exited => {
-                return stays("it did not stop");
-            }
-            Some(stopped) => status = stopped,
-        }
+        status = stop_first(remover, &status, STOP_GRACE).await?;
     }
     let mut evidence = EvidenceStored::No;
     if remover.evidence.is_on() {
@@ -248,11 +261,32 @@ async fn container(
         unchanged(remover, &status).await?;
     }
     remover.may_go_on()?;
+    if status.state == ContainerState::Created && ends_created == EndsCreated::Stop {
+        stop_first(remover, &status, Duration::ZERO).await?;
+        remover.may_go_on()?;
+    }
     let result = client.remove_container(id).await;
     if result.is_ok() {
         remover.gone.note(removal, status, evidence);
     }
     ended(remover, result, || client.container_status(id)).await
+}
+
+/// Stops a container, and returns its status then. One that was only created stays so if it had no process.
+async fn stop_first(
+    remover: &Remover,
+    before: &runtime::ContainerStatus,
+    grace: Duration,
+) -> RemovalStep<runtime::ContainerStatus> {
+    let client = &remover.client;
+    client.stop_container(&before.id, grace).await?;
+    let stopped = client.container_status(&before.id).await?;
+    let stopped = stopped.ok_or(RemovalOutcome::AlreadyGone)?;
+    let never_ran = before.state == ContainerState::Created && stopped.state == before.state;
+    if stopped.state == ContainerState::Exited || never_ran {
+        return Ok(stopped);
+    }
+    stays("it did not stop")
 }
 
 /// Says whether a container's start failed as cri-dockerd tells it: it lists such a container as created for ever, and

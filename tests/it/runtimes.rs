@@ -243,6 +243,23 @@ async fn a_container_that_was_long_in_the_making_has_its_grace_from_then() {
     rig.nothing_was_touched();
 }
 
+/// CRI-O's removal of such a container takes nearly all the time that it gets, because crun's process ignores SIGTERM.
+#[tokio::test]
+async fn a_container_that_never_started_is_stopped_before_its_removal_on_cri_o_alone() {
+    for options in both() {
+        let stops = u64::from(options.runtime_name == "cri-o");
+        let pod = PodSpec::new("slow")
+            .created("app", 0, hours(3))
+            .running("app", 1);
+        let changes = json!({ "policy": { "containers": { "max_per_container": 0 } } });
+        let node = nodes::healthy().pod(pod);
+        let rig = Rig::with(node.build(), options, changes).await;
+        let pass = rig.gc("target=containers").await;
+        assert_eq!(pass["targets"]["containers"]["removed"], 1, "{pass:#}");
+        assert_eq!(rig.sim.call_count(Rpc::StopContainer), stops);
+    }
+}
+
 /// The stop before a removal takes time, and a cancel then holds the removal back.
 #[tokio::test]
 async fn a_cancel_between_stop_and_removal_is_told_as_a_cancel() {
