@@ -170,8 +170,10 @@ impl Observer {
         self.inner.ages.lock().forget(key);
     }
 
-    /// Notes that the runtime still listed an image after it had said that it removed it.
+    /// Notes that the runtime still listed an image after it had said that it removed it. Another client may have pulled
+    /// it again: it counts as new.
     pub fn note_undeleted(&self, key: &str) {
+        self.forget_image(key);
         self.inner.undeleted.note(key);
     }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# `make test`: each part is a target of the Makefile. Most tests wait, so parts run beside each other: the installation
-# beside the build; then all tests, the other parts that need the program, and the lints with what is left of the
-# processors. Prints what a part has printed when it ends, and at last how long each took. The first failure ends all.
+# `make test`: each part is a target of the Makefile. Most tests wait, so parts run beside each other: the
+# installation beside the build; then all tests, the other parts that need the program, and the lints or the benches
+# with what is left of the processors. Prints what a part has printed when it ends, and at last how long each took.
+# The first failure ends all.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 # Each part on its own, also under `make -j`.
@@ -9,13 +10,11 @@ unset MAKEFLAGS MFLAGS
 # A process group for each job.
 set -m
 # Where nobody has built by hand, what would make a next build quicker is not written: a tenth less work. Nor are line
-# numbers for backtraces, a tenth of what crisweep's own crates take: a panic names its line without them. And clippy
-# itself builds crisweep's crates: beside the build it would read all dependencies once more.
-lints=check
+# numbers for backtraces, a tenth of what crisweep's own crates take: a panic names its line without them.
+is_fresh=false
 if ! compgen -G "${CARGO_TARGET_DIR:-target}/debug/incremental/*" >/dev/null; then
   export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=none
-  export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
-  lints=build-benches
+  is_fresh=true
 fi
 
 work=$(mktemp -d)
@@ -59,12 +58,18 @@ wait_for_all() {
 }
 
 beside one_after_another setup
+lints=check
+if $is_fresh; then
+  # Clippy builds crisweep's crates itself: beside the build it would read all dependencies once more.
+  export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
+  lints=build-benches
+fi
 beside one_after_another build
 wait_for_all
 beside one_after_another unit-and-e2e
 beside one_after_another rules manifests package
 beside one_after_another api docs page
-# Last: clippy holds cargo's lock on target, which nextest needs only when it begins.
+# Last: it holds cargo's lock on target, which nextest needs only when it begins.
 beside one_after_another format $lints doc
 renice -n 10 -g "${jobs[-1]}" >/dev/null
 wait_for_all

@@ -33,8 +33,8 @@ struct RoundProgress {
     gone: u64,
     /// The most objects that a look has shown, plus those gone before it.
     shown: u64,
-    /// Objects that had stayed before the latest round.
-    stayed: usize,
+    /// Objects whose removal had failed before the latest round.
+    failed: u64,
 }
 
 impl PassRun<'_> {
@@ -63,10 +63,7 @@ impl PassRun<'_> {
         target: Target,
         look: &mut Arc<Look>,
     ) -> Result<(), EarlyEnd> {
-        let mut rounds = RoundProgress {
-            stayed: self.tally.stayed.len(),
-            ..RoundProgress::default()
-        };
+        let mut rounds = RoundProgress::default();
         // The wanted room depends on current usage.
         if target == Target::Images && self.is_stale(look) {
             *look = self.look_again().await?;
@@ -167,9 +164,9 @@ impl PassRun<'_> {
         let gone_before = std::mem::replace(&mut rounds.gone, gone);
         let has_removed = gone > gone_before;
         if target == Target::Images {
-            let stayed = self.tally.stayed.len();
-            let stayed_before = std::mem::replace(&mut rounds.stayed, stayed);
-            return Ok(self.may_gain(look, has_removed, stayed > stayed_before));
+            let failed = self.report_of(target, |report| report.failed);
+            let failed_before = std::mem::replace(&mut rounds.failed, failed);
+            return Ok(self.may_gain(look, has_removed, failed > failed_before));
         }
         if basis.seen().is_all() || self.given_up {
             return Ok(false);

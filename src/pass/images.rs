@@ -123,10 +123,10 @@ impl PassRun<'_> {
         self.still_due(look, Target::Images, queue)
     }
 
-    /// Says whether a further round may free space; reports missing space if not. Where only some could not be removed,
-    /// others may make the room.
-    pub(super) fn may_gain(&mut self, look: &Look, has_removed: bool, has_stayed: bool) -> bool {
-        let has_progress = has_removed || has_stayed && self.space.is_wanted;
+    /// Says whether a further round may free space; reports missing space if not. Where removals failed, other images
+    /// may make the room.
+    pub(super) fn may_gain(&mut self, look: &Look, has_removed: bool, has_failed: bool) -> bool {
+        let has_progress = has_removed || has_failed && self.space.is_wanted;
         let goes_on = has_progress && !self.space.gained_too_little && !self.given_up;
         let goes_on = goes_on && self.images_are_known(look);
         if !goes_on && let Some((wanted, before)) = self.space.goal {

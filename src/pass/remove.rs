@@ -133,8 +133,8 @@ impl Remover {
 #[derive(Clone, Debug)]
 pub(super) enum RemovalContext {
     /// A container, what its evidence says of its pod, since when one that was only created may be about to start, and
-    /// which call ends the process of such a one.
-    Container(ContainerId, PodMeta, Timestamp, EndsCreated),
+    /// whose it is.
+    Container(ContainerId, PodMeta, Timestamp, Keeper),
     /// A sandbox, and which call frees its network.
     Sandbox(PodSandboxId, FreesNetwork),
     /// A log.
@@ -145,21 +145,24 @@ pub(super) enum RemovalContext {
     NoId,
 }
 
-/// Which call ends the process that waits for the start of a created container.
+/// The runtime that keeps a container, where it differs from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EndsCreated {
-    /// `RemoveContainer`, at once.
-    Remove,
-    /// `StopContainer`: CRI-O's removal waits for its end until the call's deadline is nearly over, because crun's
-    /// process ignores SIGTERM.
-    Stop,
+pub(super) enum Keeper {
+    /// Its removal of a created container waits until the call's deadline is nearly over, because crun's process
+    /// ignores SIGTERM. So such a container is stopped first.
+    CriO,
+    /// It lists Docker's dead containers as unknown for ever, and their statuses say that they exited or were created.
+    CriDockerd,
+    /// Any other.
+    Other,
 }
 
-impl EndsCreated {
+impl Keeper {
     fn of(look: &Look) -> Self {
         match look.runtime.as_ref().map(|it| it.runtime.as_str()) {
-            Ok("cri-o") => Self::Stop,
-            Ok(_) | Err(_) => Self::Remove,
+            Ok("cri-o") => Self::CriO,
+            Ok("docker") => Self::CriDockerd,
+            Ok(_) | Err(_) => Self::Other,
         }
     }
 }
@@ -172,7 +175,7 @@ impl RemovalContext {
         let context = match removal.subject.target {
             Target::Containers => ContainerId::new(id).map(|id| {
                 let origin = remover.evidence.origin(look, removal);
-                Self::Container(id, origin, starts_since, EndsCreated::of(look))
+                Self::Container(id, origin, starts_since, Keeper::of(look))
             }),
             Target::Sandboxes => {
                 PodSandboxId::new(id).map(|id| Self::Sandbox(id, FreesNetwork::of(look)))
@@ -202,8 +205,8 @@ async fn try_remove(
 ) -> RemovalStep<RemovalOutcome> {
     not_needed(remover, removal, &remover.newer).await?;
     match context {
-        RemovalContext::Container(id, origin, starts_since, ends) => {
-            container(remover, removal, id, origin, (*starts_since, *ends)).await
+        RemovalContext::Container(id, origin, starts_since, keeper) => {
+            container(remover, removal, id, origin, (*starts_since, *keeper)).await
         }
         RemovalContext::Sandbox(id, frees) => sandbox::sandbox(remover, removal, id, *frees).await,
         RemovalContext::Log => remover.logs.remove(&remover.client, removal).await,
@@ -217,7 +220,7 @@ async fn container(
     removal: &Removal,
     id: &ContainerId,
     origin: &PodMeta,
-    (starts_since, ends_created): (Timestamp, EndsCreated),
+    (starts_since, keeper): (Timestamp, Keeper),
 ) -> RemovalStep<RemovalOutcome> {
     let client = &remover.client;
     let asked_at = Instant::now();
@@ -231,8 +234,8 @@ async fn container(
     }
     let was_created = removal.expected == Expected::Container(ContainerState::Created);
     let never_ran = was_created && is_failed_start(&status);
-    // Docker's dead containers: cri-dockerd lists them as unknown for ever, their statuses say exited or created.
-    let is_dead = removal.expected == Expected::Container(ContainerState::Unknown)
+    let is_dead = keeper == Keeper::CriDockerd
+        && removal.expected == Expected::Container(ContainerState::Unknown)
         && status.state != ContainerState::Running;
     if removal.expected != Expected::Container(status.state) && !never_ran && !is_dead {
         return stays("its state has changed since the plan");
@@ -261,7 +264,7 @@ async fn container(
         unchanged(remover, &status).await?;
     }
     remover.may_go_on()?;
-    if status.state == ContainerState::Created && ends_created == EndsCreated::Stop {
+    if status.state == ContainerState::Created && keeper == Keeper::CriO {
         stop_first(remover, &status, Duration::ZERO).await?;
         remover.may_go_on()?;
     }

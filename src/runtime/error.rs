@@ -43,7 +43,7 @@ pub enum Error {
         /// The deadline.
         after: Duration,
     },
-    /// It has just started and does not serve yet: wait, do not alarm.
+    /// It has just started and does not serve yet, or Docker behind cri-dockerd is away: wait, do not alarm.
     #[error("{method}: the runtime is not ready: {}", words(status))]
     NotReady {
         /// The RPC.

@@ -29,7 +29,7 @@ impl Claims {
         (claimed > in_use).then(|| OtherMount {
             usage,
             why: format!(
-                "the runtime says that images take {claimed} bytes at {}, but only {in_use} bytes of that mount \
+                "the runtime says that images take at least {claimed} bytes at {}, but only {in_use} bytes of that mount \
                  are in use: it is another file system",
                 filesystem.mountpoint
             ),

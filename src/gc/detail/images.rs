@@ -19,8 +19,8 @@ impl PlanFacts<'_> {
             KeepReason::InUse => self.user_of(image, store),
             KeepReason::UnknownUser => unknown_users(self.snapshot).unwrap_or_default(),
             KeepReason::Pinned if store.undeleted.iter().any(|key| *key == *subject.id) => {
-                "the runtime still listed it after it had said that it removed it (an OCI artifact, or an image of a \
-                 read-only store); it is left alone for an hour"
+                "the runtime still listed it after it had said that it removed it (such as an OCI artifact, or an image \
+                 of a read-only store); it is left alone for an hour"
                     .to_owned()
             }
             KeepReason::Pinned => {

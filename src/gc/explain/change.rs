@@ -181,7 +181,9 @@ impl<'a> Explainer<'a> {
             KeepReason::Quarantined => own("repair what its removal failed of (see quarantine)"),
             KeepReason::HasContainers | KeepReason::InUse => self.to_release(held_by),
             KeepReason::UnknownUser => own("the runtime must say which images all containers use"),
-            KeepReason::Pinned => own("the runtime must unpin it, or remove it when it says so"),
+            KeepReason::Pinned => {
+                own("the runtime must unpin it, or really remove it when it says that it did")
+            }
             KeepReason::SandboxImage => own("the runtime must make sandboxes from another image"),
             KeepReason::Keep => own("take the pattern out of policy.images.keep"),
             KeepReason::BelowThreshold => self.to_make_room(),

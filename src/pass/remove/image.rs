@@ -18,8 +18,8 @@ use crate::snapshot::Look;
 const LISTS_MAX: usize = 5;
 
 /// Why an image stays that the runtime says it removed.
-const STILL_LISTED: &str = "RemoveImage: the runtime says that it removed it, and still lists it: an OCI artifact, or an \
-                            image of a read-only store?";
+const STILL_LISTED: &str = "RemoveImage: the runtime says that it removed it, and still lists it, as CRI-O does with an \
+                            OCI artifact or an image of a read-only store";
 
 /// Asks once more, and removes the image if it is still as planned. `look` is the plan's.
 pub(super) async fn image(

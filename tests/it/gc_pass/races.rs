@@ -3,6 +3,7 @@
 use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
 use crisweep_proto::cri::{
     ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, RemoveContainerRequest,
+    StopContainerRequest,
 };
 use crisweep_sim::{DEFAULT_IMAGE, Fault, PodSpec, Rpc, hours, kubelet_labels, minutes};
 use serde_json::json;
@@ -283,6 +284,29 @@ async fn a_container_in_state_unknown_stays_unless_included_and_is_then_stopped_
             Rpc::RemovePodSandbox
         ]
     );
+}
+
+/// Another client stopped it: how long ago it exited counts anew.
+#[tokio::test]
+async fn a_container_in_state_unknown_that_exits_after_the_plan_is_skipped() {
+    let lost = PodSpec::new("lost").unknown("app", 0, hours(3)).deleted();
+    let changes = json!({ "policy": { "containers": { "include_unknown": true } } });
+    let rig = Rig::start(nodes::healthy().pod(lost), changes).await;
+    let container_id = rig.sim.container_id("default/lost/app#0").unwrap();
+    let endpoint = Endpoint::from_shared(rig.sim.endpoint()).unwrap();
+    let mut cri = RuntimeServiceClient::new(endpoint.connect().await.unwrap());
+    let pass = change_before_the_removal(&rig, Rpc::ContainerStatus, async || {
+        let timeout = 0;
+        cri.stop_container(StopContainerRequest {
+            container_id,
+            timeout,
+        })
+        .await
+        .unwrap();
+    })
+    .await;
+    assert_eq!(pass["targets"]["containers"]["skipped"], 1, "{pass:#}");
+    assert!(rig.removals().is_empty());
 }
 
 #[tokio::test]
