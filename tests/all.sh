@@ -61,7 +61,7 @@ beside one_after_another setup
 lints=check
 if $is_fresh; then
   # Clippy builds crisweep's crates itself: beside the build it would read all dependencies once more.
-  export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
+  export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings
   lints=build-benches
 fi
 beside one_after_another build
