@@ -111,6 +111,8 @@ struct RefusedSize {
     limit: u64,
     /// The weight of its rows, if all were found.
     rows: Option<RowsAtRefusal>,
+    /// The most rows that a look has found since.
+    shown: usize,
 }
 
 /// The rows of a list when the runtime reported its weight.
@@ -271,7 +273,10 @@ async fn descend<K: FallbackList>(
     if !memory.in_parts && coverage != Coverage::Whole && !clock.is_up() {
         match link.list::<K>(&K::LIST, clock.next()).await {
             Ok(answer) => return Ok(whole::<K>(client, memory, answer, clock)),
-            Err(error @ Error::TooLarge { .. }) => memory.refused(error)?,
+            Err(error @ Error::TooLarge { .. }) => {
+                memory.refused(error)?;
+                memory.note_shown(&found);
+            }
             // The rows that were found are good; the next look tries again.
             Err(_) => {}
         }
@@ -382,8 +387,18 @@ impl FallbackMemory {
         let limit = self
             .refused_size
             .map_or(limit, |refused_size| refused_size.limit.min(limit));
-        let rows = None;
-        self.refused_size = Some(RefusedSize { bytes, limit, rows });
+        self.refused_size = Some(RefusedSize {
+            bytes,
+            limit,
+            rows: None,
+            shown: 0,
+        });
+    }
+
+    fn note_shown<M>(&mut self, found: &FoundRows<M>) {
+        if let Some(refused_size) = &mut self.refused_size {
+            refused_size.shown = refused_size.shown.max(found.count());
+        }
     }
 
     /// Decides from the rows where the next look begins.
@@ -392,6 +407,7 @@ impl FallbackMemory {
         M: ListedRecord,
     {
         self.tight = tight;
+        self.note_shown(found);
         let Some(refused_size) = &mut self.refused_size else {
             return;
         };
@@ -440,10 +456,11 @@ impl FallbackMemory {
 }
 
 impl RefusedSize {
-    /// Returns the average weight of a row that was in no list answer. While rows are missing, all rows
-    /// together weigh what the runtime reported.
+    /// Returns the average weight of a row that was in no list answer. While rows are missing, the most that were
+    /// found together weigh what the runtime reported: removals since do not make the others heavier.
     fn mean<M>(&self, found: &FoundRows<M>) -> u64 {
-        let count = u64::try_from(found.count()).unwrap_or(u64::MAX).max(1);
+        let count = self.shown.max(found.count()).max(1);
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
         let mean = || self.bytes.div_ceil(count);
         self.rows.map_or_else(mean, |rows| rows.mean)
     }

@@ -284,27 +284,36 @@ async fn without_proof_a_list_read_by_name_is_not_whole() {
 
 #[tokio::test]
 async fn without_proof_the_look_after_a_removal_says_what_the_list_weighs_then() {
-    let rig = Rig::new(Options::not_containerd());
-    let limit = rig.forbid_exited();
-    let before = rig.containers().await;
-    assert!(before.response_bytes > u64::try_from(limit).unwrap());
-    // All that exited but one: the list fits.
-    let exited = before
-        .rows
-        .iter()
-        .filter(|row| row.state == ContainerState::Exited);
-    for row in exited.skip(1) {
-        rig.client.remove_container(&row.id).await.unwrap();
+    for mode in [ListMode::PerPod, ListMode::Status] {
+        let rig = Rig::new(Options::not_containerd());
+        if mode == ListMode::Status {
+            // A row that was asked for by id has no weight.
+            rig.forbid_the_dead();
+            rig.write_links();
+        } else {
+            rig.forbid_exited();
+        }
+        let before = rig.containers().await;
+        assert_eq!(before.mode, mode);
+        assert!(Some(before.response_bytes) > before.limit_bytes);
+        // All that exited but three: the list fits.
+        let exited = before
+            .rows
+            .iter()
+            .filter(|row| row.state == ContainerState::Exited);
+        for row in exited.skip(3) {
+            rig.client.remove_container(&row.id).await.unwrap();
+        }
+        let after = rig.containers().await;
+        assert_eq!(
+            (after.mode, after.coverage),
+            (ListMode::Unary, Coverage::Whole)
+        );
+        assert_eq!(
+            after.response_bytes,
+            u64::try_from(rig.weigh_all()).unwrap()
+        );
     }
-    let after = rig.containers().await;
-    assert_eq!(
-        (after.mode, after.coverage),
-        (ListMode::Unary, Coverage::Whole)
-    );
-    assert_eq!(
-        after.response_bytes,
-        u64::try_from(rig.weigh_all()).unwrap()
-    );
 }
 
 #[tokio::test]
