@@ -108,11 +108,14 @@ async fn an_image_pulled_again_before_the_look_after_its_removal_is_new() {
     // One batch: the next look comes after both were removed.
     rig.sim.set_fault(Rpc::RemoveImage, Fault::slow(seconds(1)));
     let id = rig.begin_gc("target=images").await;
-    let first = until("one of them went", || async {
-        let mut tags = [tag(0), tag(1)].into_iter();
-        tags.find(|tag| !is_there(&rig, tag))
+    // One of them was removed, and not listed any more.
+    until("one of them went", || async {
+        let pass = rig.pass(&id).await;
+        (pass["targets"]["images"]["removed"] == 1).then_some(())
     })
     .await;
+    let mut tags = [tag(0), tag(1)].into_iter();
+    let first = tags.find(|tag| !is_there(&rig, tag)).unwrap();
     let image = of(&first).unwrap();
     rig.sim.change(|node| node.pull_image(image));
     let pass = rig.finished(&id).await;
