@@ -59,6 +59,12 @@ const ADVICE: [(&str, &str, &str); 5] = [
     ),
 ];
 
+/// Words in the error of a server that has no certificate to show; it says nothing about the client's.
+const NO_CERTIFICATE: &str = "received fatal alert: InternalError";
+/// A kubelet with `serverTLSBootstrap` waits for a person's approval, without which it serves nobody.
+const NO_CERTIFICATE_ADVICE: &str =
+    " (it has no certificate to show; a kubelet's may wait for approval: kubectl get csr)";
+
 impl Error {
     /// Returns the error with its causes, for readers: without what a plugin said, or what the kubeconfig file says of
     /// it, which only the log has. Either may hold what a reader must not see.
@@ -87,6 +93,10 @@ impl Error {
             return error.into();
         };
         let cause = cause(&error);
+        if cause.contains(NO_CERTIFICATE) {
+            let advice = NO_CERTIFICATE_ADVICE.to_owned();
+            return Self::NoAnswer { advice, cause };
+        }
         let found = ADVICE.iter().find(|(words, ..)| cause.contains(words));
         let advice = found.map(|(_, key, field)| format!(" (look at {})", look_at(key, field)));
         Self::NoAnswer {
@@ -107,6 +117,9 @@ fn cause(error: &reqwest::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
     use crate::kubernetes::{ApiClient, ApiServer};
     use crate::outgoing::TlsConfig;
     use crate::system::blocking::BlockingPool;
@@ -138,6 +151,34 @@ mod tests {
             text.starts_with("no answer (look at pods.kubelet_url)"),
             "{text}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_refused_handshake_names_what_to_look_at() {
+        const INTERNAL_ERROR: u8 = 80;
+        const CERTIFICATE_REQUIRED: u8 = 116;
+        for (alert, start) in [
+            // As a kubelet whose certificate is not approved yet.
+            (INTERNAL_ERROR, "no answer (it has no certificate to show"),
+            (
+                CERTIFICATE_REQUIRED,
+                "no answer (look at pods.kubelet_cert_file)",
+            ),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("https://{}", listener.local_addr().unwrap());
+            let kubelet = ApiServer::kubelet(url, None, TlsConfig::default());
+            let client = ApiClient::new(kubelet, 1000, BlockingPool::new(1));
+            let refuse = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let fatal_alert = [21, 3, 3, 0, 2, 2, alert];
+                stream.write_all(&fatal_alert).await.unwrap();
+                stream
+            };
+            let (answer, _stream) = tokio::join!(client.get("/pods"), refuse);
+            let text = chain(&answer.unwrap_err());
+            assert!(text.starts_with(start), "{text}");
+        }
     }
 
     #[tokio::test]
