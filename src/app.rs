@@ -208,6 +208,7 @@ pub async fn runner(
         observer,
         metrics,
         quarantine,
+        failures: Arc::default(),
         journal: Journal::none(),
         events,
         disk: DiskThreads::default(),

@@ -6,6 +6,7 @@ mod batch;
 mod clean;
 mod end;
 mod executor;
+pub mod failures;
 mod images;
 pub mod in_flight;
 mod knowledge;
@@ -36,6 +37,7 @@ use crate::events::Events;
 use crate::gc::{self, PassOptions, Plan, Policy, Removal, SavedPlan};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, PodUid, Pods, PodsUnknown, Target, TargetReport, Text};
+use crate::pass::failures::PriorFailures;
 use crate::pass::quarantine::Quarantine;
 use crate::pass::record::PassRecord;
 use crate::pods::Freshness;
@@ -77,6 +79,8 @@ pub struct Runner {
     pub metrics: Metrics,
     /// The quarantined sandboxes.
     pub quarantine: Arc<Mutex<Quarantine>>,
+    /// Other objects whose removal failed.
+    pub failures: Arc<Mutex<PriorFailures>>,
     /// The record of passes on disk.
     pub journal: Journal,
     /// Sends Kubernetes Events about passes.

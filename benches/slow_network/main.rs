@@ -112,6 +112,7 @@ async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
         metrics: Metrics::new("node"),
         journal: Journal::none(),
         quarantine: Arc::default(),
+        failures: Arc::default(),
         disk: DiskThreads::default(),
         events: Events::new(|_result| ()),
     };

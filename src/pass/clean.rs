@@ -73,7 +73,7 @@ impl PassRun<'_> {
             let Some(removals) = self.plan_round(target, round, look)? else {
                 return Ok(());
             };
-            self.carry_out(target, removals, look).await?;
+            self.carry_out_plan(target, removals, look).await?;
             if !self.wants_round(target, &basis, look, &mut rounds).await? {
                 return Ok(());
             }
@@ -205,8 +205,8 @@ impl PassRun<'_> {
         }
     }
 
-    /// Carries the plan out, batch by batch.
-    async fn carry_out(
+    /// Carries removals out, batch by batch.
+    pub(super) async fn carry_out(
         &mut self,
         target: Target,
         removals: Vec<Removal>,

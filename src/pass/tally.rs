@@ -81,6 +81,7 @@ impl<'a> Tally<'a> {
         };
         let failed_before = sandbox.as_ref().is_some_and(|id| runner.failed_before(id));
         self.count(&done, failed_before);
+        self.note_failure(&done);
         match &mut done.outcome {
             RemovalOutcome::Removed { freed_bytes } => {
                 let (metrics, reason) = (&runner.metrics, done.removal.reason);
@@ -143,6 +144,28 @@ impl<'a> Tally<'a> {
         }
     }
 
+    /// Remembers a failure for later passes. Sandboxes have the quarantine.
+    fn note_failure(&self, done: &FinishedRemoval) {
+        let (target, id) = (done.removal.subject.target, &done.removal.subject.id);
+        let mut failures = self.runner.failures.lock();
+        match &done.outcome {
+            RemovalOutcome::Failed { .. } if target != Target::Sandboxes => {
+                failures.failed(target, id);
+            }
+            // Such a one comes later next time.
+            RemovalOutcome::Skipped { .. } if failures.has(target, id) => {
+                failures.failed(target, id);
+            }
+            RemovalOutcome::Removed { .. } | RemovalOutcome::AlreadyGone => {
+                failures.gone(target, id);
+            }
+            RemovalOutcome::Failed { .. }
+            | RemovalOutcome::Skipped { .. }
+            | RemovalOutcome::Lost { .. }
+            | RemovalOutcome::NotBegun => {}
+        }
+    }
+
     /// Counts an outcome in the report, for the circuit breaker and for the look after the pass.
     fn count(&mut self, done: &FinishedRemoval, failed_before: bool) {
         let (subject, outcome) = (&done.removal.subject, &done.outcome);
@@ -155,7 +178,9 @@ impl<'a> Tally<'a> {
             }
         });
         // A runtime that keeps some images removes the others.
-        if !failed_before && !self.runner.observer.is_undeleted(&subject.id) {
+        let runner = self.runner;
+        let has_failed = failed_before || runner.failures.lock().has(subject.target, &subject.id);
+        if !has_failed && !runner.observer.is_undeleted(&subject.id) {
             self.share.tried(subject.target, outcome);
         }
         let object = (subject.target, subject.id.clone());
@@ -171,8 +196,8 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Attempts and failures of each target. Quarantined sandboxes are not counted: they are probes, expected to
-/// fail.
+/// Attempts and failures of each target. What failed in earlier passes is not counted: it is expected to
+/// fail again.
 #[derive(Debug, Default)]
 struct FailureShare(BTreeMap<Target, (u64, u64)>);
 

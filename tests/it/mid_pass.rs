@@ -38,6 +38,7 @@ fn runner(socket: &Path) -> Runner {
         metrics: Metrics::new("node"),
         journal: Journal::none(),
         quarantine: Arc::default(),
+        failures: Arc::default(),
         disk: DiskThreads::default(),
         events: Events::new(|_result| ()),
     }

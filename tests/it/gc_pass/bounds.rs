@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crisweep_sim::{Cni, Disk, Fault, PodSpec, Rpc, hours};
 use jiff::SignedDuration;
-use serde_json::json;
+use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::support::wait::until_true;
@@ -92,6 +92,43 @@ async fn the_circuit_breaker_ends_a_target_that_mostly_fails() {
         "crisweep_removal_failures_total{target=\"sandboxes\",class=\"network-teardown\"}",
         10.0,
     );
+}
+
+#[tokio::test]
+async fn containers_that_never_go_hold_the_others_back_for_one_pass_only() {
+    let rig = Rig::start(nodes::litter(40), json!({ "gc": { "batch_size": 10 } })).await;
+    // The oldest, so they are tried first.
+    let ids: Vec<String> = (0..12)
+        .map(|number| format!("default/old-{number}/app#0"))
+        .map(|name| rig.sim.container_id(&name).unwrap())
+        .collect();
+    for id in &ids {
+        let refuses = Fault::fail(Code::Unknown, "failed to find runtime handler odd");
+        rig.sim.set_removal_fault(id, refuses);
+    }
+    let report = |pass: &Value| pass["targets"]["containers"].clone();
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(report(&pass)["failed"], 10, "{pass:#}");
+    assert_eq!(pass["outcome"], "aborted", "{pass:#}");
+
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(report(&pass)["removed"], 28, "{pass:#}");
+    // Two for the first time, and a batch of those that failed before.
+    assert_eq!(report(&pass)["failed"], 12, "{pass:#}");
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert_eq!(report(&pass)["remaining"], 12, "{pass:#}");
+
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(report(&pass)["failed"], 10, "{pass:#}");
+    let pass = rig.gc("target=containers&force=true").await;
+    assert_eq!(report(&pass)["failed"], 12, "{pass:#}");
+
+    for id in &ids {
+        rig.sim.clear_removal_fault(id);
+    }
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(report(&pass)["removed"], 12, "{pass:#}");
 }
 
 #[tokio::test]
