@@ -121,7 +121,7 @@ fn pods(facts: &DoctorFacts) -> Option<Finding> {
     ))
 }
 
-/// Unused images while their disk is above the mark.
+/// Unused images while their disk is above the mark, or that no unused image can make room there.
 fn images(facts: &DoctorFacts) -> Option<Finding> {
     let store = facts.images.known()?;
     let policy = &facts.config.policy.images;
@@ -132,12 +132,25 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
         return None;
     }
     let (unused, bytes) = unused(facts, store)?;
+    if unused == 0 {
+        return Some(Finding::new(
+            "image-disk-full",
+            Severity::Advice,
+            format!(
+                "The image file system is {used} % full (mark {} %), and every image is in use or pinned: something \
+                 else must make room.",
+                policy.high_threshold_percent,
+            ),
+            "find what fills it: logs, volumes and what containers wrote, on the disk of the runtime's directory",
+            json!({ "used_ratio": usage.used_ratio() }),
+        ));
+    }
     let change = match (policy.enabled, facts.config.mode) {
         (false, _) => "set policy.images.enabled to true",
         (true, Mode::Observe) => "set mode to enforce",
         (true, Mode::Enforce) => "remove them now: crisweep gc --target images",
     };
-    let finding = Finding::new(
+    Some(Finding::new(
         "unused-images",
         Severity::Advice,
         format!(
@@ -149,8 +162,7 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
         ),
         change,
         json!({ "used_ratio": usage.used_ratio(), "unused_images": unused, "unused_bytes": bytes }),
-    );
-    (unused > 0).then_some(finding)
+    ))
 }
 
 /// Counts the images that nothing uses; `None`: not all users are known.

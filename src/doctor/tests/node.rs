@@ -110,3 +110,23 @@ fn unused_images_are_told_above_the_mark() {
         }
     }
 }
+
+#[test]
+fn a_full_disk_without_unused_images_is_told() {
+    let mut node = Node::new();
+    let usage = FilesystemUsage {
+        capacity_bytes: 1000,
+        available_bytes: 10,
+        used_bytes: 990,
+        inodes: 0,
+        inodes_free: 0,
+    };
+    node.facts.images = Images::Known(ImageStore {
+        filesystem: Some(usage),
+        ..ImageStore::default()
+    });
+    let report = node.report();
+    let full = severity(&report, "image-disk-full");
+    assert_eq!(full, Some(Severity::Advice));
+    assert!(!report.summary.starts_with("Nothing"), "{}", report.summary);
+}
