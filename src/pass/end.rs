@@ -182,6 +182,9 @@ impl PassRun<'_> {
             let look = look.filter(|_| end.is_none());
             retry_after = look.map(|look| self.retry_after(&look)).unwrap_or_default();
         }
+        if let Some(EarlyEnd::NoLook(_) | EarlyEnd::RuntimeGone) = end {
+            retry_after = self.when_runtime_is_back();
+        }
         self.report_quarantined();
         let outcome = self.outcome(end.as_ref(), dry_run);
         PassEnd::of(self.record, outcome, retry_after)

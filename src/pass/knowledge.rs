@@ -62,6 +62,14 @@ impl PassRun<'_> {
             .collect()
     }
 
+    /// Returns for each target when a later pass may find the runtime back: after the time that a pass waits for it.
+    pub(super) fn when_runtime_is_back(&self) -> BTreeMap<Target, Duration> {
+        let targets = self.record.pass().target_set().into_iter();
+        targets
+            .map(|target| (target, self.config.runtime.removal_timeout))
+            .collect()
+    }
+
     fn quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) -> Option<Duration> {
         let snapshot = self.runner.snapshot(look).ok()?;
         gc::kept_for_quiet(&snapshot, &self.policy, targets)

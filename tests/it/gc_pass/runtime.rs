@@ -8,6 +8,7 @@ use crisweep_sim::{Disk, Fault, Rpc};
 use serde_json::json;
 use tonic::Code;
 
+use crate::alerts::hook::{asks, pass_of, sent};
 use crate::support::service::run;
 use crate::support::wait::until_true;
 use crate::support::{Rig, nodes, until};
@@ -57,6 +58,25 @@ async fn a_pass_whose_runtime_stays_away_ends_partial_and_the_next_one_works() {
     rig.metrics().await.is("cri_up", 1.0);
     assert_eq!(rig.gc("").await["outcome"], "completed");
     assert_eq!(rig.exited_containers(), 0);
+}
+
+#[tokio::test]
+async fn an_alert_that_comes_while_the_runtime_is_away_gets_one_pass_more() {
+    let changes = json!({ "runtime": { "removal_timeout": "2s" } });
+    let rig = Rig::start(nodes::litter(4), changes).await;
+    rig.sim.stop().await;
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    let first = rig.finished(&pass_of(&body)).await;
+    assert_eq!(first["outcome"], "aborted", "{first:#}");
+    rig.sim.start().unwrap();
+    until("the pass that follows has cleaned", || async {
+        (rig.exited_containers() + rig.dead_sandboxes() == 0).then_some(())
+    })
+    .await;
+    let passes = rig.passes().await;
+    let follow_up = rig.finished(passes[0]["id"].as_str().unwrap()).await;
+    assert_eq!(follow_up["trigger"]["follow_up"], true, "{follow_up:#}");
+    assert_eq!(passes.len(), 2, "{passes:#?}");
 }
 
 #[tokio::test]
