@@ -73,7 +73,7 @@ impl PassRun<'_> {
             let Some(removals) = self.plan_round(target, round, look)? else {
                 return Ok(());
             };
-            self.carry_out_plan(target, removals, look).await?;
+            self.carry_out(target, removals, look).await?;
             if !self.wants_round(target, &basis, look, &mut rounds).await? {
                 return Ok(());
             }
@@ -113,7 +113,8 @@ impl PassRun<'_> {
             return Ok(None);
         }
         // Kept objects are already reported; free them.
-        let removals = plan.into_removals();
+        let mut removals = plan.into_removals();
+        self.runner.failures.lock().put_last(&mut removals);
         for removal in &removals {
             let found = (target, removal.subject.id.clone());
             self.no_longer_seen.remove(&found);
@@ -205,8 +206,8 @@ impl PassRun<'_> {
         }
     }
 
-    /// Carries removals out, batch by batch.
-    pub(super) async fn carry_out(
+    /// Carries the plan out, batch by batch.
+    async fn carry_out(
         &mut self,
         target: Target,
         removals: Vec<Removal>,

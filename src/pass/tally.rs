@@ -81,7 +81,6 @@ impl<'a> Tally<'a> {
         };
         let failed_before = sandbox.as_ref().is_some_and(|id| runner.failed_before(id));
         self.count(&done, failed_before);
-        self.note_failure(&done);
         match &mut done.outcome {
             RemovalOutcome::Removed { freed_bytes } => {
                 let (metrics, reason) = (&runner.metrics, done.removal.reason);
@@ -99,6 +98,9 @@ impl<'a> Tally<'a> {
                 runner.metrics.removal_failed(target, *class, done.latency);
                 self.has_failed_log |= target == Target::Logs;
                 self.stayed.insert(id.to_string());
+                if sandbox.is_none() {
+                    runner.failures.lock().failed(target, &id);
+                }
                 record.error(format!("{target} {id}: {why}"));
                 let now = to_millisecond(now(runner));
                 *at = Some(now);
@@ -116,6 +118,9 @@ impl<'a> Tally<'a> {
             }
         }
         let is_gone = done.outcome.is_gone();
+        if is_gone {
+            runner.failures.lock().gone(target, &id);
+        }
         if target == Target::Images && is_gone {
             // Another client may pull it again before a look has seen that it was gone.
             runner.observer.forget_image(&id);
@@ -144,28 +149,6 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Remembers a failure for later passes. Sandboxes have the quarantine.
-    fn note_failure(&self, done: &FinishedRemoval) {
-        let (target, id) = (done.removal.subject.target, &done.removal.subject.id);
-        let mut failures = self.runner.failures.lock();
-        match &done.outcome {
-            RemovalOutcome::Failed { .. } if target != Target::Sandboxes => {
-                failures.failed(target, id);
-            }
-            // Such a one comes later next time.
-            RemovalOutcome::Skipped { .. } if failures.has(target, id) => {
-                failures.failed(target, id);
-            }
-            RemovalOutcome::Removed { .. } | RemovalOutcome::AlreadyGone => {
-                failures.gone(target, id);
-            }
-            RemovalOutcome::Failed { .. }
-            | RemovalOutcome::Skipped { .. }
-            | RemovalOutcome::Lost { .. }
-            | RemovalOutcome::NotBegun => {}
-        }
-    }
-
     /// Counts an outcome in the report, for the circuit breaker and for the look after the pass.
     fn count(&mut self, done: &FinishedRemoval, failed_before: bool) {
         let (subject, outcome) = (&done.removal.subject, &done.outcome);
@@ -178,9 +161,7 @@ impl<'a> Tally<'a> {
             }
         });
         // A runtime that keeps some images removes the others.
-        let runner = self.runner;
-        let has_failed = failed_before || runner.failures.lock().has(subject.target, &subject.id);
-        if !has_failed && !runner.observer.is_undeleted(&subject.id) {
+        if !failed_before && !self.runner.observer.is_undeleted(&subject.id) {
             self.share.tried(subject.target, outcome);
         }
         let object = (subject.target, subject.id.clone());
@@ -196,8 +177,8 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Attempts and failures of each target. What failed in earlier passes is not counted: it is expected to
-/// fail again.
+/// Attempts and failures of each target. Quarantined sandboxes are not counted: they are probes, expected to
+/// fail.
 #[derive(Debug, Default)]
 struct FailureShare(BTreeMap<Target, (u64, u64)>);
 
