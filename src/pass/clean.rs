@@ -146,6 +146,7 @@ impl PassRun<'_> {
             Target::Containers | Target::Sandboxes | Target::Logs => {
                 self.report_knowledge(look, &[target].into());
                 if round == 0 {
+                    self.report_row_problems(look);
                     self.report_incomplete_look(look.seen());
                 }
             }

@@ -8,6 +8,7 @@ use tonic::Code;
 
 use super::occasions::{self, asked, assert_met};
 use super::{answers, heals};
+use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
 
 /// Invalid protobuf: a varint without end.
@@ -104,6 +105,25 @@ async fn an_empty_list_of_containers_makes_no_image_unused_and_no_sandbox_empty(
     rig.sim.clear_faults();
     heals(&rig).await;
     assert_eq!(rig.subjects(Rpc::RemoveImage), ["registry.example/idle:1"]);
+}
+
+#[tokio::test]
+async fn a_list_that_turns_empty_in_mid_pass_makes_the_pass_partial() {
+    let rig = Rig::start(nodes::litter(3), json!({})).await;
+    let slow = Fault::slow(Duration::from_secs(1));
+    rig.sim.set_fault(Rpc::RemoveContainer, slow);
+    let id = rig.begin_gc("target=containers&target=sandboxes").await;
+    until_true("a removal has begun", || {
+        rig.sim.call_count(Rpc::RemoveContainer) > 0
+    })
+    .await;
+    rig.sim.set_fault(Rpc::ListContainers, Fault::garbage([]));
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 3, "{pass:#}");
+    assert_eq!(rig.dead_sandboxes(), 3, "{pass:#}");
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let why = pass["errors"][0].as_str().unwrap();
+    assert!(why.contains("the runtime lists none"), "{why}");
 }
 
 /// Without containerd's service each empty list would confirm the other; a pod that runs has records.
