@@ -39,7 +39,8 @@ use crate::trigger::Worker;
 use crate::{runtime, telemetry};
 use loops::Loops;
 use manager::Managed;
-use signals::{Signals, signals, stop_asked};
+pub(crate) use signals::StopSignals;
+use signals::{Signals, stop_asked};
 
 /// When the process exits after the stop signal, whatever still hangs. Its waits (removals in flight, open
 /// requests, last writes) take less; systemd and the kubelet kill it after 30 s.
@@ -95,7 +96,7 @@ pub async fn serve(
     };
     let (access, runner, (history, hold)) = tokio::select! {
         started = started => started?,
-        signal = signals.stop() => {
+        signal = signals.stop.next() => {
             tracing::info!(signal, "stopped before the start was complete");
             return Ok(());
         }
@@ -232,6 +233,7 @@ pub async fn client(config: &Config, flag: Option<String>) -> anyhow::Result<run
     let image_endpoint = image_endpoint
         .map(|value| runtime::discover::parse_endpoint(value, "runtime.image_endpoint"))
         .transpose()?;
+    let (host_root, logs) = (&config.runtime.host_root, &config.policy.logs);
     Ok(runtime::Client::new(runtime::Settings {
         endpoint: found.path,
         image_endpoint,
@@ -239,10 +241,9 @@ pub async fn client(config: &Config, flag: Option<String>) -> anyhow::Result<run
         removal_timeout: config.runtime.removal_timeout,
         max_message_bytes: config.runtime.max_message_bytes,
         log_roots: runtime::LogRoots {
-            pods: config.policy.logs.pods_root.clone(),
-            containers: config.policy.logs.containers_root.clone(),
-        }
-        .under(&config.runtime.host_root),
+            pods: runtime::below(host_root, &logs.pods_root),
+            containers: runtime::below(host_root, &logs.containers_root),
+        },
     }))
 }
 
@@ -314,7 +315,7 @@ fn service(
 /// If an address cannot be listened on.
 pub fn bind(web: &access::Config) -> anyhow::Result<Bound> {
     // First: who sees an address may send one.
-    let signals = signals()?;
+    let signals = Signals::new()?;
     let mut listeners = Vec::with_capacity(web.listen.len());
     for listen in &web.listen {
         let listener = http::serve::listen(web, listen).with_context(|| {

@@ -327,6 +327,15 @@ pub struct Filesystem {
     pub usage: Option<FilesystemUsage>,
 }
 
+/// The file systems that the runtime names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filesystems {
+    /// Where images are.
+    pub image: Vec<Filesystem>,
+    /// Where writable layers are, if on another file system; empty on containerd.
+    pub container: Vec<Filesystem>,
+}
+
 /// The figures of statvfs for a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

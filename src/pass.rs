@@ -270,7 +270,7 @@ impl<'a> PassRun<'a> {
             if self.is_outdated() || joined > joined_before {
                 look = self.look_again().await?;
             }
-            self.clean(target, &mut look).await?;
+            self.clean(0, target, &mut look).await?;
         }
         if fits {
             self.clean_after_slow_containers(&mut look).await?;

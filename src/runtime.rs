@@ -16,7 +16,7 @@ use crate::model::labelled;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::{ContainerId, ContainerState, Coverage, PodSandboxId, PodSandboxState, Rows};
+use crate::model::{ContainerId, ContainerState, Coverage, PodSandboxState, Rows};
 
 use jiff::Timestamp;
 
@@ -35,28 +35,6 @@ pub struct Version {
     pub runtime: String,
     /// Its version.
     pub version: String,
-}
-
-/// The runtime's own status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CriStatus {
-    /// Its conditions, in its own order.
-    pub conditions: Vec<Condition>,
-    /// The images that sandboxes are made from, as named by the runtime's configuration.
-    pub sandbox_images: Vec<String>,
-}
-
-/// One condition of the runtime.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
-    /// `RuntimeReady`, `NetworkReady`, ...
-    pub name: String,
-    /// Whether it holds.
-    pub holds: bool,
-    /// Why not, in one word.
-    pub reason: String,
-    /// Why not, in a sentence.
-    pub message: String,
 }
 
 /// How a list was read: the last fallback that returned a row.
@@ -108,35 +86,11 @@ pub struct Listing<T> {
     pub duration: Duration,
 }
 
-/// The file systems that the runtime reports.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FsInfo {
-    /// Where images are.
-    pub image: Vec<FsUsage>,
-    /// Where writable layers are, if on another file system; empty on containerd.
-    pub container: Vec<FsUsage>,
-}
-
-/// The runtime's usage of one file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FsUsage {
-    /// Its mount point.
-    pub mountpoint: String,
-    /// Bytes of the runtime's own content.
-    pub used_bytes: u64,
-    /// Inodes of it, if the runtime counts them.
-    pub inodes_used: Option<u64>,
-}
-
 /// The status of one container: details that lists lack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerStatus {
     /// Its id: the one that was asked for.
     pub id: ContainerId,
-    /// Its name within the pod.
-    pub name: String,
-    /// Its attempt.
-    pub attempt: u32,
     /// Its state now.
     pub state: ContainerState,
     /// When it was created; `Timestamp::MAX` if the runtime does not say.
@@ -164,8 +118,6 @@ pub struct ContainerStatus {
 /// The status of one sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxStatus {
-    /// Its id: the one that was asked for.
-    pub id: PodSandboxId,
     /// Its state now.
     pub state: PodSandboxState,
     /// When it was created; `Timestamp::MAX` if the runtime does not say.

@@ -48,7 +48,7 @@ use claims::Claims;
 use filesystems::Statvfs;
 pub use filesystems::measure_filesystems;
 use logs::Scanner;
-pub use look::{Filesystems, Look, NoSnapshot};
+pub use look::{Look, NoSnapshot};
 use outage::Outages;
 use pod_history::{NodeLists, PodHistories};
 use sandbox_images::SandboxImages;
@@ -131,10 +131,7 @@ impl Observer {
             logs: logs::LogHistory::default(),
         });
         let ages = Mutex::new(AgeBook::new(ImageAges::default(), Journal::none()));
-        let statvfs = Statvfs::new(host_root.clone());
-        if let Some(bytes) = now.runtime.simulated_disk_bytes {
-            statvfs.simulate(bytes);
-        }
+        let statvfs = Statvfs::new(host_root.clone(), now.runtime.simulated_disk_bytes);
         let flight = Mutex::default();
         Self {
             inner: Arc::new(ObserverInner {
@@ -399,7 +396,8 @@ async fn look(
     let from = (&runtime, taken_at);
     let store = inner.store(&images, &containers, &filesystems, &details, from);
     let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
-    memory.note(&found, &answer, &runtime, started);
+    let weights = Weights::of(&runtime, &containers, &sandboxes, &images);
+    memory.note(&found, &answer, weights, started);
     let lists = (&containers, &sandboxes);
     let filling = memory.fill_logs(client, &mut logs, lists, &answer.pods, taken_at);
     filling.await;

@@ -11,12 +11,12 @@ use crisweep::gc::knowledge::SourceState;
 use crisweep::metrics::Metrics;
 use crisweep::metrics::scrape::{Format, NodePart, PageInput};
 use crisweep::model::{
-    ConfigSource, Container, ContainerState, Coverage, ListCoverage, PodHistory, PodList,
-    PodOrigin, PodSandbox, PodUid, Pods, Rows, Snapshot, SourcePod, Target,
+    ConfigSource, Container, ContainerState, Coverage, Filesystems, ListCoverage, PodHistory,
+    PodList, PodOrigin, PodSandbox, PodUid, Pods, Rows, Snapshot, SourcePod, Target,
 };
 use crisweep::runtime::convert::Interner;
 use crisweep::runtime::{ListMode, Listing, Version, codec};
-use crisweep::snapshot::{Filesystems, Look, Timings};
+use crisweep::snapshot::{Look, Timings};
 use crisweep_proto::cri;
 use crisweep_sim::{Handle, Phase};
 use jiff::SignedDuration;

@@ -1,58 +1,70 @@
-//! Signals: two end the service, one reloads its configuration.
+//! Signals: two stop the service or a command, one reloads the service's configuration.
 
 use anyhow::Context;
-use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::http::Service;
+
+/// SIGTERM and Ctrl-C. Made once, so that none between two waits is lost.
+#[derive(Debug)]
+pub(crate) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for one of them, and returns its name.
+    pub(crate) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
 
 /// The signals that the service handles.
 #[derive(Debug)]
 pub(super) struct Signals {
-    terminate: unix::Signal,
-    interrupt: unix::Signal,
-    hangup: unix::Signal,
+    pub(super) stop: StopSignals,
+    hangup: Signal,
 }
 
 impl Signals {
-    /// Waits for a stop signal, and returns its name.
-    pub(super) async fn stop(&mut self) -> &'static str {
-        stop(&mut self.terminate, &mut self.interrupt).await
+    /// Starts listening, so that no signal is missed.
+    pub(super) fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            stop: StopSignals::new()?,
+            hangup: listen(SignalKind::hangup())?,
+        })
     }
 }
 
-async fn stop(terminate: &mut unix::Signal, interrupt: &mut unix::Signal) -> &'static str {
-    tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    }
-}
-
-/// Starts listening, so that no signal is missed.
-pub(super) fn signals() -> anyhow::Result<Signals> {
-    let listen = |kind| signal(kind).context("listening for signals");
-    Ok(Signals {
-        terminate: listen(SignalKind::terminate())?,
-        interrupt: listen(SignalKind::interrupt())?,
-        hangup: listen(SignalKind::hangup())?,
-    })
+fn listen(kind: SignalKind) -> anyhow::Result<Signal> {
+    signal(kind).context("listening for signals")
 }
 
 /// Waits for a stop signal; SIGHUP reloads the configuration.
-pub(super) async fn stop_asked(mut signals: Signals, service: &Service) -> &'static str {
+pub(super) async fn stop_asked(signals: Signals, service: &Service) -> &'static str {
     let Signals {
-        terminate,
-        interrupt,
-        hangup,
-    } = &mut signals;
+        mut stop,
+        mut hangup,
+    } = signals;
     loop {
         tokio::select! {
             _ = hangup.recv() => {}
-            name = stop(terminate, interrupt) => return name,
+            name = stop.next() => return name,
         }
         tokio::select! {
             // Log and metrics report it.
             reloaded = service.reload() => drop(reloaded),
-            name = stop(terminate, interrupt) => return name,
+            name = stop.next() => return name,
         }
     }
 }

@@ -6,7 +6,6 @@ mod difference;
 pub mod evidence;
 mod figures;
 pub mod gc;
-mod interrupts;
 pub mod plan;
 mod progress;
 mod service;

@@ -104,7 +104,7 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
             .map(|image| {
                 let verdict = match kept.get(&image.id) {
                     Some(reason) => Some(Verdict::Keep(*reason)),
-                    None => by_age(snapshot, store, rules, image).map(Verdict::Remove),
+                    None => by_age(snapshot, rules, image).map(Verdict::Remove),
                 };
                 if matches!(verdict, Some(Verdict::Remove(_))) {
                     freed += u128::from(image.size_bytes);
@@ -133,9 +133,7 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
                 let rows = self.store.rows.iter().filter(|row| row.id == image.id);
                 self.of_id(rule, rows).map(Verdict::Keep)
             }
-            ImageRule::MaxAge => {
-                by_age(self.snapshot, self.store, self.rules, image).map(Verdict::Remove)
-            }
+            ImageRule::MaxAge => by_age(self.snapshot, self.rules, image).map(Verdict::Remove),
             ImageRule::Space => {
                 let mut judged = self.judged.iter();
                 let found = judged.find(|(judged, _)| judged.key() == image.key());
@@ -166,7 +164,7 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
             ),
             ImageRule::Keep => (KeepReason::Keep, rows.any(|image| is_wanted(rules, image))),
             ImageRule::MinAge => {
-                let young = |image| is_young(self.snapshot, self.store, rules, image);
+                let young = |image| is_young(self.snapshot, rules, image);
                 (KeepReason::TooYoung, rows.any(young))
             }
             ImageRule::MaxAge | ImageRule::Space => return None,
@@ -259,20 +257,20 @@ fn is_wanted(rules: &ImagePolicy, image: &Image) -> bool {
     names.any(|name| rules.keep.iter().any(|pattern| pattern.matches(name)))
 }
 
-fn is_young(snapshot: &Snapshot, store: &ImageStore, rules: &ImagePolicy, image: &Image) -> bool {
-    let age = age_of(snapshot, store, image);
+fn is_young(snapshot: &Snapshot, rules: &ImagePolicy, image: &Image) -> bool {
+    let age = age_of(snapshot, &image.key());
     // Used after this look: a clock stepped, or a container uses it now.
     let used_later = age.last_used.is_some_and(|at| at > snapshot.taken_at);
     used_later || !at_least(snapshot.age(age.first_seen), rules.min_age)
 }
 
-/// An image without a remembered age is seen for the first time.
-fn age_of(snapshot: &Snapshot, store: &ImageStore, image: &Image) -> ImageAge {
-    let first_time = ImageAge {
+/// Returns the age of the image with this key. One without a remembered age is seen for the first time.
+pub(super) fn age_of(snapshot: &Snapshot, key: &str) -> ImageAge {
+    let remembered = snapshot.images.known().and_then(|it| it.ages.get(key));
+    remembered.copied().unwrap_or(ImageAge {
         first_seen: snapshot.taken_at,
         last_used: None,
-    };
-    store.ages.get(&*image.key()).copied().unwrap_or(first_time)
+    })
 }
 
 /// Returns one image for each key, in the order of removal: never used first, then least recently used, then
@@ -295,7 +293,7 @@ fn in_order<'a>(snapshot: &Snapshot, store: &'a ImageStore) -> Vec<&'a Image> {
     }
     let mut images: Vec<&Image> = by_key.into_values().collect();
     images.sort_by_cached_key(|image| {
-        let age = age_of(snapshot, store, image);
+        let age = age_of(snapshot, &image.key());
         (age.last_used, age.first_seen, image.key())
     });
     images
@@ -303,13 +301,8 @@ fn in_order<'a>(snapshot: &Snapshot, store: &'a ImageStore) -> Vec<&'a Image> {
 
 /// Removed regardless of the disk if unused for longer than `max_age`; a never used image counts from its
 /// first sight.
-fn by_age(
-    snapshot: &Snapshot,
-    store: &ImageStore,
-    rules: &ImagePolicy,
-    image: &Image,
-) -> Option<RemoveReason> {
-    let age = age_of(snapshot, store, image);
+fn by_age(snapshot: &Snapshot, rules: &ImagePolicy, image: &Image) -> Option<RemoveReason> {
+    let age = age_of(snapshot, &image.key());
     let unused_for = snapshot.age(age.last_used.unwrap_or(age.first_seen));
     let is_old = rules.max_age.is_some_and(|limit| longer(unused_for, limit));
     is_old.then_some(RemoveReason::Age)
@@ -362,13 +355,7 @@ pub(super) fn subject(snapshot: &Snapshot, image: &Image) -> (Subject, Expected)
     let names = std::iter::once(image.id.to_string())
         .chain(tags.clone().cloned())
         .collect();
-    let age = match &snapshot.images {
-        Images::Known(store) => age_of(snapshot, store, image),
-        Images::Unknown(_) => ImageAge {
-            first_seen: snapshot.taken_at,
-            last_used: None,
-        },
-    };
+    let age = age_of(snapshot, &image.key());
     let last_used_for = snapshot.age(age.last_used.unwrap_or(age.first_seen));
     let subject = Subject {
         target: Target::Images,

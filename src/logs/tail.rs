@@ -4,8 +4,8 @@
 //! Reads regular files with one name only, below the root's descriptor, without waiting for a writer. Never parses.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
@@ -245,24 +245,12 @@ impl TailBuffer {
 }
 
 /// Returns the last bytes of a file as it is now, and whether they are all.
-fn plain_end(file: &File, bytes_max: usize) -> io::Result<(Vec<u8>, bool)> {
+fn plain_end(mut file: &File, bytes_max: usize) -> io::Result<(Vec<u8>, bool)> {
     let size = file.metadata()?.len();
     let wanted = size.min(bytes_max as u64);
-    let mut bytes = vec![0; usize::try_from(wanted).unwrap_or(bytes_max)];
-    let (mut at, mut filled) = (size - wanted, 0);
-    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, at) {
-            // It was truncated meanwhile.
-            Ok(0) => break,
-            Ok(read) => {
-                filled += read;
-                at += read as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(filled);
+    file.seek(io::SeekFrom::Start(size - wanted))?;
+    let mut bytes = Vec::with_capacity(usize::try_from(wanted).unwrap_or(bytes_max));
+    file.take(wanted).read_to_end(&mut bytes)?;
     Ok((bytes, wanted == size))
 }
 

@@ -23,7 +23,7 @@ pub enum PassState {
 }
 
 /// The node's figures around a pass; `null` where one could not be read.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NodeFigures {
@@ -46,25 +46,13 @@ pub struct NodeFigures {
     /// The image file system's free inodes, likewise.
     pub image_fs_inodes_free: Option<u64>,
     /// Both lists were read completely; otherwise the counts are lower bounds.
+    // Journals of earlier versions do not say.
+    #[serde(default = "yes")]
     pub complete: bool,
 }
 
-impl Default for NodeFigures {
-    /// Journals of earlier versions do not say whether the figures are complete.
-    fn default() -> Self {
-        Self {
-            exited_containers: None,
-            not_ready_sandboxes: None,
-            containers_list_bytes: None,
-            sandboxes_list_bytes: None,
-            image_fs_used_ratio: None,
-            image_fs_used_bytes: None,
-            image_fs_available_bytes: None,
-            image_fs_inodes_used: None,
-            image_fs_inodes_free: None,
-            complete: true,
-        }
-    }
+fn yes() -> bool {
+    true
 }
 
 impl NodeFigures {

@@ -38,26 +38,8 @@ struct RoundProgress {
 }
 
 impl PassRun<'_> {
-    /// Cleans one target, in one or several rounds.
+    /// Cleans one target, in one or several rounds. Rounds from `first_round` 1 on leave out what this pass has tried.
     pub(super) async fn clean(
-        &mut self,
-        target: Target,
-        look: &mut Arc<Look>,
-    ) -> Result<(), EarlyEnd> {
-        self.clean_from(0, target, look).await
-    }
-
-    /// Cleans a target once more, but for what this pass has tried.
-    pub(super) async fn clean_again(
-        &mut self,
-        target: Target,
-        look: &mut Arc<Look>,
-    ) -> Result<(), EarlyEnd> {
-        self.clean_from(1, target, look).await
-    }
-
-    /// Cleans one target; every round after the first leaves out what was tried.
-    async fn clean_from(
         &mut self,
         first_round: usize,
         target: Target,

@@ -73,7 +73,7 @@ impl PassRun<'_> {
     ) -> Result<(), EarlyEnd> {
         for target in lists {
             self.begin(*target);
-            self.clean(*target, look).await?;
+            self.clean(0, *target, look).await?;
             if self.is_outdated() {
                 *look = self.look_again().await?;
             }
@@ -224,10 +224,7 @@ impl PassRun<'_> {
 
 /// Says whether a list that the kubelet needs is over its limit.
 pub(super) fn is_over(look: &Look) -> bool {
-    let weights = look.weights();
-    [weights.containers, weights.sandboxes]
-        .iter()
-        .any(|weight| weight.is_over() == Some(true))
+    look.weights().over_limit() == Some(true)
 }
 
 /// Returns how many rows of a list are too many, by their mean weight.

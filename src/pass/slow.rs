@@ -23,7 +23,7 @@ impl PassRun<'_> {
             && self.mostly_fails(Target::Sandboxes).is_none()
         {
             *look = self.look_again().await?;
-            self.clean_again(Target::Sandboxes, look).await?;
+            self.clean(1, Target::Sandboxes, look).await?;
         }
         Ok(())
     }

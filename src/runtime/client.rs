@@ -19,10 +19,8 @@ use std::time::Duration;
 use self::connection::{RuntimeConnection, request};
 use self::framing::{Awaits, Checked, Encoding};
 pub use self::settings::{LogRoots, Settings, below};
-use super::{
-    ContainerStatus, CriStatus, Defect, Error, FsInfo, Listing, SandboxStatus, Version, convert,
-};
-use crate::model::{Container, ContainerId, Image, PodSandbox, PodSandboxId, PodUid};
+use super::{ContainerStatus, Defect, Error, Listing, SandboxStatus, Version, convert};
+use crate::model::{Container, ContainerId, Filesystems, Image, PodSandbox, PodSandboxId, PodUid};
 use crate::system::blocking::BlockingPool;
 use crisweep_proto::cri::image_service_client::ImageServiceClient;
 use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
@@ -110,14 +108,14 @@ impl Client {
             .map(convert::version)
     }
 
-    /// Asks for the runtime's status, and for the part of its configuration that we need.
-    pub async fn status(&self) -> Result<CriStatus, Error> {
+    /// Asks for the images that sandboxes are made from, as named by the runtime's configuration.
+    pub async fn sandbox_images(&self) -> Result<Vec<String>, Error> {
         let (mut rpc, deadline) = self.question();
         let call = rpc.status(request(cri::StatusRequest { verbose: true }, deadline));
         self.runtime()
             .call("Status", deadline, call)
             .await
-            .map(convert::status)
+            .map(|answer| convert::configured_sandbox_images(&answer))
     }
 
     /// Lists every container, in the best way that works. If some may be missing, the answer says so
@@ -139,14 +137,14 @@ impl Client {
         read.await
     }
 
-    /// Asks which file systems hold images and writable layers, and for their usage.
-    pub async fn image_fs_info(&self) -> Result<FsInfo, Error> {
+    /// Asks which file systems hold images and writable layers. They are not measured yet.
+    pub async fn image_fs_info(&self) -> Result<Filesystems, Error> {
         let (mut rpc, deadline) = (self.image_rpc(), self.timeout());
         let call = rpc.image_fs_info(request(cri::ImageFsInfoRequest {}, deadline));
         self.image()
             .call("ImageFsInfo", deadline, call)
             .await
-            .map(convert::fs_info)
+            .map(convert::filesystems)
     }
 
     /// Asks about one container; `None` if it is gone.

@@ -20,10 +20,11 @@ pub(crate) use sandbox_images::made_from;
 use sandbox_images::sandbox_images;
 
 use super::known_rows::{KeyFields, KnownRows};
-use super::{Condition, ContainerStatus, CriStatus, FsInfo, FsUsage, SandboxStatus, Version};
+use super::{ContainerStatus, SandboxStatus, Version};
 use crate::model::{
-    ConfigSource, Container, ContainerId, ContainerImage, ContainerState, HasId, Image, ImageId,
-    MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, cut,
+    ConfigSource, Container, ContainerId, ContainerImage, ContainerState, Filesystem, Filesystems,
+    HasId, Image, ImageId, MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState,
+    PodUid, cut,
 };
 
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
@@ -222,15 +223,12 @@ pub(crate) fn container_status(
     if raw.id != id.as_str() {
         return Err(Malformed);
     }
-    let metadata = raw.metadata.unwrap_or_default();
     let mut image = raw.image.unwrap_or_default();
     if image.user_specified_image.is_empty() {
         image.user_specified_image = image.image;
     }
     Ok(ContainerStatus {
         id: id.clone(),
-        name: metadata.name,
-        attempt: metadata.attempt,
         state: container_state(raw.state),
         created_at: created_at(raw.created_at),
         started_at: moment(raw.started_at),
@@ -254,7 +252,6 @@ pub(crate) fn sandbox_status(
         return Err(Malformed);
     }
     Ok(SandboxStatus {
-        id: id.clone(),
         state: sandbox_state(raw.state),
         created_at: created_at(raw.created_at),
     })
@@ -344,33 +341,19 @@ pub(crate) fn version(raw: cri::VersionResponse) -> Version {
     }
 }
 
-/// Converts the answer to `CriStatus`.
-pub(crate) fn status(raw: cri::StatusResponse) -> CriStatus {
+/// Returns the images that sandboxes are made from, as named by the runtime's configuration.
+pub(crate) fn configured_sandbox_images(raw: &cri::StatusResponse) -> Vec<String> {
     let config = raw.info.get("config");
-    let sandbox_images = config.map_or_else(Vec::new, |config| sandbox_images(config));
-    let conditions = raw.status.unwrap_or_default().conditions;
-    CriStatus {
-        conditions: conditions.into_iter().map(condition).collect(),
-        sandbox_images,
-    }
+    config.map_or_else(Vec::new, |config| sandbox_images(config))
 }
 
 /// Converts the answer to `ImageFsInfo`. Leaves out a file system without a mount point, because it cannot be
 /// measured.
-pub(crate) fn fs_info(raw: cri::ImageFsInfoResponse) -> FsInfo {
-    let usages = |list: Vec<_>| list.into_iter().filter_map(fs_usage).collect();
-    FsInfo {
-        image: usages(raw.image_filesystems),
-        container: usages(raw.container_filesystems),
-    }
-}
-
-fn condition(raw: cri::RuntimeCondition) -> Condition {
-    Condition {
-        name: raw.r#type,
-        holds: raw.status,
-        reason: raw.reason,
-        message: raw.message,
+pub(crate) fn filesystems(raw: cri::ImageFsInfoResponse) -> Filesystems {
+    let named = |list: Vec<_>| list.into_iter().filter_map(filesystem).collect();
+    Filesystems {
+        image: named(raw.image_filesystems),
+        container: named(raw.container_filesystems),
     }
 }
 
@@ -383,15 +366,12 @@ fn volume_images(mounts: Vec<cri::Mount>) -> Vec<String> {
         .collect()
 }
 
-fn fs_usage(raw: cri::FilesystemUsage) -> Option<FsUsage> {
-    let mountpoint = raw
-        .fs_id
-        .map(|id| id.mountpoint)
-        .filter(|path| !path.is_empty())?;
-    Some(FsUsage {
+fn filesystem(raw: cri::FilesystemUsage) -> Option<Filesystem> {
+    let mountpoint = raw.fs_id?.mountpoint;
+    (!mountpoint.is_empty()).then(|| Filesystem {
         mountpoint,
-        used_bytes: raw.used_bytes.map_or(0, |bytes| bytes.value),
-        inodes_used: raw.inodes_used.map(|inodes| inodes.value),
+        runtime_used_bytes: raw.used_bytes.map_or(0, |bytes| bytes.value),
+        usage: None,
     })
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Never logs: the result says what was found, or all that was tried.
 
-use std::fmt::Write as _;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
@@ -99,24 +98,15 @@ pub enum DiscoverError {
     },
     /// Nothing is configured, and no known socket answers.
     #[error(
-        "no container runtime found; tried:{}\n\
+        "no container runtime found; tried:\n  {}\n\
          name one with --runtime-endpoint unix:///path{}",
-        lines(.tried),
+        .tried.join("\n  "),
         if cfg!(feature = "demo") { ", or try crisweep demo, which needs none" } else { "" }
     )]
     NothingFound {
-        /// Each place, with its problem.
-        tried: Vec<Attempt>,
+        /// Each place and its problem: `name: problem`.
+        tried: Vec<String>,
     },
-}
-
-/// A place that was tried without success.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
-    /// The flag, variable, file or socket.
-    pub place: String,
-    /// What was wrong there.
-    pub problem: String,
 }
 
 /// Finds the runtime's socket. A configured one is not probed, because the runtime may start later.
@@ -134,14 +124,14 @@ pub async fn discover(places: &EndpointSources) -> Result<DiscoveredEndpoint, Di
             .filter(|value| !value.is_empty())
         {
             Some(value) => return named(value, origin),
-            None => tried.push(attempt(origin, "not set")),
+            None => tried.push(format!("{origin}: not set")),
         }
     }
     let crictl = places.crictl_config.display().to_string();
     let disk = BlockingPool::new(PLACES_HANGING_MAX);
     match crictl_endpoint(&disk, &places.crictl_config).await {
         Ok(value) => return named(&value, &format!("runtime-endpoint in {crictl}")),
-        Err(problem) => tried.push(attempt(&crictl, problem)),
+        Err(problem) => tried.push(format!("{crictl}: {problem}")),
     }
     for path in &places.well_known {
         match probe(&disk, path).await {
@@ -151,7 +141,7 @@ pub async fn discover(places: &EndpointSources) -> Result<DiscoveredEndpoint, Di
                     why,
                 });
             }
-            Err(problem) => tried.push(attempt(&path.display().to_string(), problem)),
+            Err(problem) => tried.push(format!("{}: {problem}", path.display())),
         }
     }
     Err(DiscoverError::NothingFound { tried })
@@ -256,23 +246,6 @@ async fn within_timeout<T: Send + 'static>(
     let done = disk.run(LOOK_TIMEOUT, move || work(path)).await;
     let done = done.map_err(|error| error.to_string())?;
     done.map_err(|error| plain(&error.to_string()))
-}
-
-fn attempt(place: &str, problem: impl Into<String>) -> Attempt {
-    Attempt {
-        place: place.to_owned(),
-        problem: problem.into(),
-    }
-}
-
-fn lines(tried: &[Attempt]) -> String {
-    tried
-        .iter()
-        .fold(String::new(), |mut text, Attempt { place, problem }| {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "\n  {place}: {problem}");
-            text
-        })
 }
 
 #[cfg(test)]

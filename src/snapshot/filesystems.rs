@@ -1,11 +1,9 @@
 //! The file systems that the runtime names, with the kernel's figures.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::Filesystems;
-use crate::model::{Filesystem, FilesystemUsage};
+use crate::model::{FilesystemUsage, Filesystems};
 use crate::runtime;
 use crate::system::blocking::BlockingPool;
 
@@ -19,21 +17,17 @@ pub(super) struct Statvfs {
     /// A hung call costs at most one thread.
     pub(super) pool: BlockingPool,
     /// Size of the demo's simulated disk, which the kernel does not know.
-    simulated_bytes: OnceLock<u64>,
+    simulated_bytes: Option<u64>,
 }
 
 impl Statvfs {
-    pub(super) fn new(host_root: PathBuf) -> Self {
+    /// `simulated_bytes`: every file system has this size, with the usage that the runtime reports.
+    pub(super) fn new(host_root: PathBuf, simulated_bytes: Option<u64>) -> Self {
         Self {
             host_root,
             pool: BlockingPool::new(1),
-            simulated_bytes: OnceLock::new(),
+            simulated_bytes,
         }
-    }
-
-    /// Simulates every file system: this size, with the usage that the runtime reports.
-    pub(super) fn simulate(&self, bytes: u64) {
-        self.simulated_bytes.get_or_init(|| bytes);
     }
 
     /// Asks the runtime for its file systems, and the kernel for their figures. The runtime's own usage is
@@ -42,28 +36,14 @@ impl Statvfs {
         &self,
         client: &runtime::Client,
     ) -> Result<Filesystems, runtime::Error> {
-        let info = client.image_fs_info().await?;
-        Ok(Filesystems {
-            image: self.measure(info.image).await,
-            container: self.measure(info.container).await,
-        })
-    }
-
-    async fn measure(&self, named: Vec<runtime::FsUsage>) -> Vec<Filesystem> {
-        let mut filesystems = Vec::with_capacity(named.len());
-        for fs in named {
-            let usage = match self.simulated_bytes.get() {
-                Some(capacity) => Some(simulated(*capacity, fs.used_bytes)),
+        let mut named = client.image_fs_info().await?;
+        for fs in named.image.iter_mut().chain(&mut named.container) {
+            fs.usage = match self.simulated_bytes {
+                Some(capacity) => Some(simulated(capacity, fs.runtime_used_bytes)),
                 None => self.usage(&fs.mountpoint).await,
             };
-            let runtime_used_bytes = fs.used_bytes;
-            filesystems.push(Filesystem {
-                mountpoint: fs.mountpoint,
-                runtime_used_bytes,
-                usage,
-            });
         }
-        filesystems
+        Ok(named)
     }
 
     async fn usage(&self, mountpoint: &str) -> Option<FilesystemUsage> {
@@ -81,7 +61,7 @@ pub async fn measure_filesystems(
     client: &runtime::Client,
     host_root: PathBuf,
 ) -> Result<Filesystems, runtime::Error> {
-    Statvfs::new(host_root).ask(client).await
+    Statvfs::new(host_root, None).ask(client).await
 }
 
 fn simulated(capacity_bytes: u64, used_bytes: u64) -> FilesystemUsage {

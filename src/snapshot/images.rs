@@ -7,10 +7,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::details::Details;
-use super::{Filesystems, LookResult, ObserverInner};
+use super::{LookResult, ObserverInner};
 use crate::model::{
-    Container, ContainerImage, Coverage, Filesystem, Image, ImageMatcher, ImageNames, ImageStore,
-    Images, Rows,
+    Container, ContainerImage, Coverage, Filesystem, Filesystems, Image, ImageMatcher, ImageNames,
+    ImageStore, Images, Rows,
 };
 use crate::runtime;
 use crate::system::maps::IdMap;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{LookResult, Timings, Weight, Weights};
 use crate::config::Config;
 use crate::model::{
-    Container, ContainerState, Coverage, Filesystem, Image, Images, ListCoverage, Logs,
+    Container, ContainerState, Coverage, Filesystems, Image, Images, ListCoverage, Logs,
     NodeFigures, Outage, PodHistory, PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
     Pods, Rows, Snapshot,
 };
@@ -55,15 +55,6 @@ pub struct Look {
     pub last_exits: BTreeMap<PodUid, Timestamp>,
     /// How long each part took.
     pub timings: Timings,
-}
-
-/// The file systems that the runtime named.
-#[derive(Clone, Debug, Default)]
-pub struct Filesystems {
-    /// Where images are.
-    pub image: Vec<Filesystem>,
-    /// Where writable layers are, if on another file system.
-    pub container: Vec<Filesystem>,
 }
 
 /// Why a look is not enough to plan on.

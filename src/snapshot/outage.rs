@@ -4,10 +4,9 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::pod_history::{NodeLists, before};
-use super::{LookMemory, LookResult, Weights};
+use super::{LookMemory, Weights};
 use crate::model::{KUBELET_SYNCS_IN, Outage};
 use crate::pods::PodsAnswer;
-use crate::runtime;
 
 /// The last outage that looks saw.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,13 +73,12 @@ impl LookMemory {
         &mut self,
         found: &NodeLists<'_>,
         answer: &PodsAnswer,
-        runtime: &LookResult<runtime::Version>,
+        weights: Weights,
         started: Instant,
     ) {
         let last_exits = self.statuses.last_exits();
         self.pod_histories.note(found, answer, last_exits, started);
-        let over = Weights::over_limit(runtime, found.containers, found.sandboxes);
-        self.outages.note(over, started);
+        self.outages.note(weights.over_limit(), started);
     }
 }
 

@@ -23,8 +23,8 @@ impl SandboxImages {
         sandboxes: &[PodSandbox],
         limits: QueryLimits,
     ) -> ImageNames {
-        let status = match client.status().await {
-            Ok(status) => status,
+        let configured = match client.sandbox_images().await {
+            Ok(configured) => configured,
             Err(error) => return ImageNames::Unknown(error.to_string()),
         };
         let ready: BTreeSet<&PodSandboxId> = sandboxes
@@ -47,7 +47,7 @@ impl SandboxImages {
             }
         };
         self.asker.each(due, limits, call, answered).await;
-        self.all_names(&ready, status.sandbox_images)
+        self.all_names(&ready, configured)
     }
 
     /// Returns the images of the ready sandboxes and of the configuration. One that answered late may no longer be

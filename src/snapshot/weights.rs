@@ -75,18 +75,8 @@ pub struct Weights {
 
 impl Weights {
     /// Says whether a list that the kubelet needs is over its limit; `None`: unknown.
-    pub(super) fn over_limit(
-        runtime: &LookResult<runtime::Version>,
-        containers: &LookResult<Listing<Container>>,
-        sandboxes: &LookResult<Listing<PodSandbox>>,
-    ) -> Option<bool> {
-        let runtime = runtime
-            .as_ref()
-            .ok()
-            .map(|version| version.runtime.as_str());
-        let containers = Weight::new(containers, runtime).is_over();
-        let sandboxes = Weight::new(sandboxes, runtime).is_over();
-        match (containers, sandboxes) {
+    pub fn over_limit(self) -> Option<bool> {
+        match (self.containers.is_over(), self.sandboxes.is_over()) {
             (Some(true), _) | (_, Some(true)) => Some(true),
             (Some(false), Some(false)) => Some(false),
             (None, _) | (_, None) => None,

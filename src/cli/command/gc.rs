@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::args::GcArgs;
-use super::interrupts::Interrupts;
 use super::progress::Progress;
 use super::service;
 use super::text::{pass_ink, pass_text};
 use super::{past_failures, read_ages, settled_look, take_over};
+use crate::app::StopSignals;
 use crate::cli::output::{note, print_json, print_on};
 use crate::cli::screen::{Screen, Wide};
 use crate::cli::service::{RUNTIME_NAMED, ServiceFailureKind, ServiceQuery, Site};
@@ -186,7 +186,7 @@ enum FollowEnd {
 /// Shows a pass's progress until it is done. Ctrl-C or SIGTERM cancels it; a second one leaves at once.
 async fn follow(record: &PassRecord, mut progress: Progress) -> anyhow::Result<FollowEnd> {
     let mut watch = record.watch();
-    let mut interrupts = Interrupts::new()?;
+    let mut interrupts = StopSignals::new()?;
     let mut sent = 0;
     loop {
         let pass = watch.borrow_and_update().clone();
@@ -201,7 +201,7 @@ async fn follow(record: &PassRecord, mut progress: Progress) -> anyhow::Result<F
         tokio::select! {
             changed = watch.changed() => changed.context("the pass vanished")?,
             () = tokio::time::sleep(DRAW_EVERY) => {}
-            () = interrupts.next() => {
+            _ = interrupts.next() => {
                 let flying = named(&record.in_flight().list());
                 if record.cancelled().is_cancelled() {
                     progress.interrupts(&format!("left at once. {}", unknown(&flying)));

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::args::{GcArgs, PassArgs};
-use super::interrupts::Interrupts;
 use super::progress::Progress;
+use crate::app::StopSignals;
 use crate::cli::service::{NOT_UNDERSTOOD, ServiceAddress, ServiceQuery, Site};
 use crate::gc::Summary;
 use crate::http::ADMISSION;
@@ -87,7 +87,7 @@ struct WatchedPass<'a> {
 /// # Errors
 /// If the service does not answer, or refuses the pass.
 pub(super) async fn gc(found: &ServiceAddress, args: &GcArgs) -> anyhow::Result<Option<Pass>> {
-    let mut interrupts = Interrupts::new()?;
+    let mut interrupts = StopSignals::new()?;
     let at = || found.at();
     let path = format!("/gc?{}", pass_query(args));
     let asked = found.request(Method::POST, &path).send();
@@ -120,7 +120,7 @@ pub(super) async fn gc(found: &ServiceAddress, args: &GcArgs) -> anyhow::Result<
     watched.progress.clear();
     tokio::select! {
         pass = watched.ended() => pass.map(Some),
-        () = interrupts.next() => {
+        _ = interrupts.next() => {
             let left = format!("left at once; {}", watched.is_over());
             watched.progress.interrupts(&left);
             Ok(None)
@@ -158,7 +158,7 @@ impl WatchedPass<'_> {
     async fn was_left(
         &mut self,
         mut response: Response,
-        interrupts: &mut Interrupts,
+        interrupts: &mut StopSignals,
     ) -> anyhow::Result<bool> {
         let (found, path) = (self.found, self.path.clone());
         let mut states = std::pin::pin!(states(found, &path));
@@ -181,7 +181,7 @@ impl WatchedPass<'_> {
                     Err(_) if unanswered < UNANSWERED_MAX => unanswered += 1,
                     Err(error) => return Err(error.context(self.goes_on())),
                 },
-                () = interrupts.next() => {
+                _ = interrupts.next() => {
                     if self.interrupted().await? {
                         return Ok(true);
                     }

@@ -2,11 +2,10 @@
 
 use super::super::Subject;
 use super::super::facts::{PlanFacts, span};
-use super::super::images::{space_wanted, unknown_users, used_percent};
+use super::super::images::{age_of, space_wanted, unknown_users, used_percent};
 use super::{and_more, record};
 use crate::model::{
-    Image, ImageAge, ImageMatcher, ImageNames, ImageStore, Images, KeepReason, RemoveReason,
-    short_duration,
+    Image, ImageMatcher, ImageNames, ImageStore, Images, KeepReason, RemoveReason, short_duration,
 };
 
 impl PlanFacts<'_> {
@@ -28,7 +27,7 @@ impl PlanFacts<'_> {
             }
             KeepReason::SandboxImage => Self::sandbox_image(image, store),
             KeepReason::Keep => self.keep_pattern(image),
-            KeepReason::TooYoung => self.young_image(subject, store),
+            KeepReason::TooYoung => self.young_image(subject),
             KeepReason::BelowThreshold => self.no_room_wanted(store),
             other => other.label().to_owned(),
         }
@@ -92,16 +91,8 @@ impl PlanFacts<'_> {
             )
     }
 
-    fn young_image(&self, subject: &Subject, store: &ImageStore) -> String {
-        let unseen = ImageAge {
-            first_seen: self.snapshot.taken_at,
-            last_used: None,
-        };
-        let age = store
-            .ages
-            .get(subject.id.as_str())
-            .copied()
-            .unwrap_or(unseen);
+    fn young_image(&self, subject: &Subject) -> String {
+        let age = age_of(self.snapshot, &subject.id);
         if age.last_used.is_some_and(|at| at > self.snapshot.taken_at) {
             return "it was used after this look, or a clock was set back".to_owned();
         }

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::super::containers::{ContainerRule, counts_from};
 use super::super::facts::{PlanFacts, span};
-use super::super::images::{ImageRule, used_percent};
+use super::super::images::{ImageRule, age_of, used_percent};
 use super::super::knowledge::is_rebooted;
 use super::super::logs::{ContainerLogRule, LogDirRule, LogLinkRule};
 use super::super::sandboxes::SandboxRule;
@@ -122,9 +122,8 @@ impl PlanFacts<'_> {
         let Images::Known(store) = &self.snapshot.images else {
             return String::new();
         };
-        let age = store.ages.get(&*image.key());
-        let first_seen = age.map_or(self.snapshot.taken_at, |age| age.first_seen);
-        let used = age.and_then(|age| age.last_used).map_or_else(
+        let age = age_of(self.snapshot, &image.key());
+        let used = age.last_used.map_or_else(
             || "never used".to_owned(),
             |at| format!("last used {}", self.ago(at)),
         );
@@ -152,7 +151,7 @@ impl PlanFacts<'_> {
             ImageRule::Keep => format!("patterns of policy.images.keep {}", rules.keep.len()),
             ImageRule::MinAge => format!(
                 "first seen {}, policy.images.min_age {}",
-                self.ago(first_seen),
+                self.ago(age.first_seen),
                 span(rules.min_age)
             ),
             ImageRule::MaxAge => {

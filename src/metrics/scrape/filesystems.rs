@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::page::{FamilyName, MetricsPage, bytes, plain, sample};
-use crate::model::{Filesystem, FilesystemUsage};
-use crate::snapshot::Filesystems;
+use crate::model::{Filesystem, FilesystemUsage, Filesystems};
 
 /// Reads a figure from statvfs.
 type UsageFigure = fn(&FilesystemUsage) -> u64;

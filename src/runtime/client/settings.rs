@@ -20,34 +20,13 @@ pub struct Settings {
     pub log_roots: LogRoots,
 }
 
-/// Where pod logs are. Only names are read; links are never followed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where pod logs are; empty: nowhere. Only names are read; links are never followed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogRoots {
     /// Directories `namespace_pod_uid`.
     pub pods: PathBuf,
     /// Links `pod_namespace_container-id.log`.
     pub containers: PathBuf,
-}
-
-impl Default for LogRoots {
-    /// Where the kubelet puts them.
-    fn default() -> Self {
-        Self {
-            pods: "/var/log/pods".into(),
-            containers: "/var/log/containers".into(),
-        }
-    }
-}
-
-impl LogRoots {
-    /// Returns the same paths below `host_root`.
-    #[must_use]
-    pub fn under(&self, host_root: &Path) -> Self {
-        Self {
-            pods: below(host_root, &self.pods),
-            containers: below(host_root, &self.containers),
-        }
-    }
 }
 
 /// Returns a path of the host below `host_root`.

@@ -439,7 +439,7 @@ fn a_status_says_how_the_container_ended_and_of_which_image_it_was() {
 fn the_sandbox_image_is_read_from_the_runtimes_configuration() {
     let image_of = |config: &str| {
         let info = labels(&[("config", config)]);
-        status(cri::StatusResponse { status: None, info }).sandbox_images
+        configured_sandbox_images(&cri::StatusResponse { status: None, info })
     };
     let pinned = r#"{"pinnedImages":{"sandbox":"pause:3.10"}}"#;
     let nested = r#"{"imageConfig":{"pinnedImages":{"sandbox":"pause:3.10"}}}"#;
@@ -510,35 +510,26 @@ fn images_that_are_mounted_are_named_in_full_and_other_mounts_are_not() {
 
 #[test]
 fn file_systems_without_a_mount_point_are_left_out() {
-    let usage = |mountpoint: &str, inodes: Option<u64>| cri::FilesystemUsage {
+    let usage = |mountpoint: &str| cri::FilesystemUsage {
         timestamp: 0,
         fs_id: Some(cri::FilesystemIdentifier {
             mountpoint: mountpoint.into(),
         }),
         used_bytes: Some(cri::UInt64Value { value: 5 }),
-        inodes_used: inodes.map(|value| cri::UInt64Value { value }),
+        inodes_used: None,
     };
     let raw = cri::ImageFsInfoResponse {
-        image_filesystems: vec![
-            usage("/img", Some(9)),
-            usage("", None),
-            cri::FilesystemUsage::default(),
-        ],
-        container_filesystems: vec![usage("/rw", None)],
+        image_filesystems: vec![usage("/img"), usage(""), cri::FilesystemUsage::default()],
+        container_filesystems: vec![usage("/rw")],
     };
-    let expected = FsInfo {
-        image: vec![FsUsage {
-            mountpoint: "/img".into(),
-            used_bytes: 5,
-            inodes_used: Some(9),
-        }],
-        container: vec![FsUsage {
-            mountpoint: "/rw".into(),
-            used_bytes: 5,
-            inodes_used: None,
-        }],
+    let expected = |mountpoint: &str| Filesystem {
+        mountpoint: mountpoint.into(),
+        runtime_used_bytes: 5,
+        usage: None,
     };
-    assert_eq!(fs_info(raw), expected);
+    let found = filesystems(raw);
+    assert_eq!(found.image, [expected("/img")]);
+    assert_eq!(found.container, [expected("/rw")]);
 }
 
 #[test]

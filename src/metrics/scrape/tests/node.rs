@@ -11,12 +11,12 @@ use crate::gc::Summary;
 use crate::metrics::{HttpEndpoint, Metrics};
 use crate::model::{
     AlertResult, Cause, Container, ContainerId, ContainerState, Coverage, FailureClass, Filesystem,
-    FilesystemUsage, Image, ImageId, Images, KeepReason, Labels, Logs, NodeFigures, Outcome, Pass,
-    PassState, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods,
-    PodsUnknown, PollResult, RemoveReason, Target, TargetReport,
+    FilesystemUsage, Filesystems, Image, ImageId, Images, KeepReason, Labels, Logs, NodeFigures,
+    Outcome, Pass, PassState, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
+    Pods, PodsUnknown, PollResult, RemoveReason, Target, TargetReport,
 };
 use crate::runtime::{self, ListMode, Listing};
-use crate::snapshot::{Filesystems, Look, Timings};
+use crate::snapshot::{Look, Timings};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 

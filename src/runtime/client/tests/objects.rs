@@ -132,25 +132,10 @@ async fn no_removal_is_requested_for_an_image_without_a_name() {
 }
 
 #[tokio::test]
-async fn status_and_file_systems_are_read() {
+async fn sandbox_images_and_file_systems_are_read() {
     let rig = Rig::new(Options::default());
-    let status = rig.client.status().await.unwrap();
-    assert_eq!(status.sandbox_images, [SANDBOX_IMAGE]);
+    let images = rig.client.sandbox_images().await.unwrap();
+    assert_eq!(images, [SANDBOX_IMAGE]);
     let info = rig.client.image_fs_info().await.unwrap();
     assert_eq!(info.image[0].mountpoint, rig.dir.path().to_str().unwrap());
-    let condition = cri::RuntimeCondition {
-        r#type: "NetworkReady".into(),
-        ..Default::default()
-    };
-    let answer = cri::StatusResponse {
-        status: Some(cri::RuntimeStatus {
-            conditions: vec![condition],
-        }),
-        ..Default::default()
-    };
-    rig.sim
-        .set_fault(Rpc::Status, Fault::garbage(answer.encode_to_vec()));
-    let conditions = rig.client.status().await.unwrap().conditions;
-    let conditions: Vec<_> = conditions.iter().map(|c| (&*c.name, c.holds)).collect();
-    assert_eq!(conditions, [("NetworkReady", false)]);
 }

@@ -92,12 +92,12 @@ proptest! {
 }
 
 fn status_of(bytes: &[u8], info: BTreeMap<String, String>) {
-    super::super::status(cri::StatusResponse {
+    configured_sandbox_images(&cri::StatusResponse {
         info,
         ..Default::default()
     });
     if let Ok(raw) = cri::ImageFsInfoResponse::decode(bytes) {
-        fs_info(raw);
+        filesystems(raw);
     }
     if let Ok(raw) = cri::VersionResponse::decode(bytes) {
         version(raw);
