@@ -10,6 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::files::{self, FileIdentity};
+use crate::system::file::is_btrfs;
 
 mod room;
 
@@ -197,7 +198,7 @@ impl Database {
     pub(super) fn open(dir: &Path, limits: DatabaseLimits) -> Result<Self, Error> {
         let path = dir.join(NAME);
         let file = make(&path)?;
-        let connection = match connect(&path, "NORMAL") {
+        let connection = match connect(&path, locking_mode(dir)) {
             Err(error) if !error.is_damage() => {
                 // Memory that processes share is a file too: on a full disk only this one can use the database.
                 connect(&path, "EXCLUSIVE").map_err(|_no_better| error)?
@@ -338,8 +339,14 @@ fn flags(access: OpenFlags) -> OpenFlags {
     access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW
 }
 
+/// Returns whether other processes may open the database in `dir` beside this one. On btrfs they may not: each write to
+/// the memory that they share would need free space there, and on a full disk end this process (SIGBUS).
+fn locking_mode(dir: &Path) -> &'static str {
+    if is_btrfs(dir) { "EXCLUSIVE" } else { "NORMAL" }
+}
+
 /// `locking_mode` says whether other processes may open the database beside this one.
-fn connect(path: &Path, locking_mode: &str) -> Result<Connection, Error> {
+pub(super) fn connect(path: &Path, locking_mode: &str) -> Result<Connection, Error> {
     let connection = Connection::open_with_flags(path, flags(OpenFlags::SQLITE_OPEN_READ_WRITE))?;
     connection.busy_timeout(BUSY_PATIENCE)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);

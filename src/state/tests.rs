@@ -471,6 +471,21 @@ fn a_lock_whose_holder_the_disk_tells_late_stops_passes_until_it_is_free() {
     }
 }
 
+/// On btrfs a write to shared memory on a full disk ends the process.
+#[test]
+fn a_database_that_no_other_process_may_open_has_no_memory_to_share() {
+    for (locking_mode, shares) in [("EXCLUSIVE", false), ("NORMAL", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("crisweep.db");
+        fs::write(&path, "").unwrap();
+        let connection = super::database::connect(&path, locking_mode).unwrap();
+        connection
+            .execute_batch("CREATE TABLE it (number)")
+            .unwrap();
+        assert_eq!(dir.path().join("crisweep.db-shm").exists(), shares);
+    }
+}
+
 #[tokio::test]
 async fn the_database_answers_questions_and_says_why_not() {
     let dir = tempfile::tempdir().unwrap();

@@ -13,6 +13,16 @@ use super::blocking::BlockingPool;
 /// Timeout for a file.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
 
+/// `f_type` of btrfs (`BTRFS_SUPER_MAGIC`).
+const BTRFS: u32 = 0x9123_683E;
+
+/// Says whether a file is on btrfs, which copies on write: each write to a file needs free space, and what a removed
+/// file took is free only after the next commit.
+pub fn is_btrfs(path: &Path) -> bool {
+    let kind = rustix::fs::statfs(path).map(|stat| u32::try_from(stat.f_type));
+    matches!(kind, Ok(Ok(BTRFS)))
+}
+
 /// Reads a whole file of at most `max` bytes, within [`TIMEOUT`].
 ///
 /// # Errors
