@@ -31,6 +31,9 @@ const MEASURED_AGAIN: [Duration; 4] = [
     Duration::from_secs(2),
 ];
 
+/// How often and how long the pass waits for btrfs, which frees what was removed with its next commit: every 30 s.
+const COMMIT_AWAITED: [Duration; 34] = [Duration::from_secs(1); 34];
+
 /// Progress of a pass towards free space.
 #[derive(Default)]
 pub(super) struct SpaceGoal {
@@ -142,24 +145,33 @@ impl PassRun<'_> {
         look: &mut Arc<Look>,
     ) -> Result<bool, EarlyEnd> {
         let listed = self.freed_images().saturating_sub(batch.freed);
-        let (Some(before), Some(after)) = (batch.usage, usage(look)) else {
+        let (Some(before), Some(mut after)) = (batch.usage, usage(look)) else {
             return Ok(true);
         };
-        let mut gain = gained(before, after);
-        for pause in MEASURED_AGAIN {
-            if gain >= listed / GAIN_LEAST {
+        // Part of a gain says nothing of the rest there.
+        let expected = if is_btrfs(look) {
+            listed
+        } else {
+            listed / GAIN_LEAST
+        };
+        let rules = self.policy.images.freeing_on();
+        let mut is_measured_again = false;
+        for pause in pauses(look) {
+            if gained(before, after) >= expected || space_wanted(&rules, after) == 0 {
                 break;
             }
-            self.rest(pause).await;
+            self.rest(*pause).await;
             self.bounds()?;
-            if let Some(after) = self.runner.observer.image_filesystem().await {
-                gain = gained(before, after);
-                if gain >= listed / GAIN_LEAST {
-                    *look = self.look_again().await?;
-                }
+            if let Some(measured) = self.runner.observer.image_filesystem().await {
+                is_measured_again |= measured != after;
+                after = measured;
             }
         }
-        let is_enough = gain >= listed / GAIN_LEAST;
+        if is_measured_again {
+            *look = self.look_again().await?;
+        }
+        let gain = gained(before, after);
+        let is_enough = gain >= listed / GAIN_LEAST || space_wanted(&rules, after) == 0;
         if !is_enough {
             self.report_problem(
                 Target::Images,
@@ -230,7 +242,7 @@ impl PassRun<'_> {
         if is_reported || pulled_since(&start.images, look) {
             return;
         }
-        let waits = MEASURED_AGAIN.iter().filter(|_| may_wait);
+        let waits = pauses(look).iter().filter(|_| may_wait);
         for pause in waits {
             if !gained_nothing(listed, start.usage, after) || self.stops.reached().is_some() {
                 break;
@@ -294,6 +306,22 @@ impl PassRun<'_> {
 
 fn usage(look: &Look) -> Option<FilesystemUsage> {
     look.store.filesystem()
+}
+
+fn is_btrfs(look: &Look) -> bool {
+    let filesystems = look.filesystems.as_ref().ok();
+    filesystems
+        .and_then(|it| it.image.first())
+        .is_some_and(|it| it.is_btrfs)
+}
+
+/// Returns the pauses after which the gain is measured again.
+fn pauses(look: &Look) -> &'static [Duration] {
+    if is_btrfs(look) {
+        &COMMIT_AWAITED
+    } else {
+        &MEASURED_AGAIN
+    }
 }
 
 /// Says why the usage of the file system that holds the images is not known; `None` if it is, or if the images are not.

@@ -372,6 +372,7 @@ fn filesystem(raw: cri::FilesystemUsage) -> Option<Filesystem> {
         mountpoint,
         runtime_used_bytes: raw.used_bytes.map_or(0, |bytes| bytes.value),
         usage: None,
+        is_btrfs: false,
     })
 }
 

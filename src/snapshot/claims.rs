@@ -19,9 +19,10 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Returns the contradiction, if there is one. The images take at least the claimed bytes.
+    /// Returns the contradiction, if there is one. The images take at least the claimed bytes, except on btrfs, where
+    /// compressed or shared files take less.
     pub(super) fn contradict(&self, filesystem: &Filesystem, claimed: u64) -> Option<OtherMount> {
-        let usage = filesystem.usage?;
+        let usage = filesystem.usage.filter(|_| !filesystem.is_btrfs)?;
         let mut recent = self.recent.lock();
         recent.retain(|(at, _)| at.elapsed() < FIGURE_AGE);
         recent.push_back((Instant::now(), usage.used_bytes));
@@ -53,7 +54,19 @@ mod tests {
                 inodes: 0,
                 inodes_free: 0,
             }),
+            is_btrfs: false,
         }
+    }
+
+    #[test]
+    fn what_btrfs_compresses_or_shares_is_no_contradiction() {
+        let claims = Claims::default();
+        let btrfs = Filesystem {
+            is_btrfs: true,
+            ..filesystem(80)
+        };
+        assert_eq!(claims.contradict(&btrfs, 81), None);
+        assert!(claims.contradict(&filesystem(80), 81).is_some());
     }
 
     #[tokio::test(start_paused = true)]

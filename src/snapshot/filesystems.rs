@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::model::{FilesystemUsage, Filesystems};
 use crate::runtime;
 use crate::system::blocking::BlockingPool;
+use crate::system::file::is_btrfs;
 
 /// statvfs on a dead network mount never returns; a look waits no longer than this.
 const STATVFS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -38,18 +39,21 @@ impl Statvfs {
     ) -> Result<Filesystems, runtime::Error> {
         let mut named = client.image_fs_info().await?;
         for fs in named.image.iter_mut().chain(&mut named.container) {
-            fs.usage = match self.simulated_bytes {
-                Some(capacity) => Some(simulated(capacity, fs.runtime_used_bytes)),
+            let measured = match self.simulated_bytes {
+                Some(capacity) => Some((simulated(capacity, fs.runtime_used_bytes), false)),
                 None => self.usage(&fs.mountpoint).await,
             };
+            fs.usage = measured.map(|(usage, _)| usage);
+            fs.is_btrfs = measured.is_some_and(|(_, is_btrfs)| is_btrfs);
         }
         Ok(named)
     }
 
-    async fn usage(&self, mountpoint: &str) -> Option<FilesystemUsage> {
+    /// Returns the figures, and whether it is btrfs.
+    async fn usage(&self, mountpoint: &str) -> Option<(FilesystemUsage, bool)> {
         let path = runtime::below(&self.host_root, Path::new(mountpoint));
-        let measured = self.pool.run(STATVFS_TIMEOUT, move || statvfs(&path));
-        measured.await.ok()?
+        let measure = move || Some((statvfs(&path)?, is_btrfs(&path)));
+        self.pool.run(STATVFS_TIMEOUT, measure).await.ok()?
     }
 }
 

@@ -526,6 +526,7 @@ fn file_systems_without_a_mount_point_are_left_out() {
         mountpoint: mountpoint.into(),
         runtime_used_bytes: 5,
         usage: None,
+        is_btrfs: false,
     };
     let found = filesystems(raw);
     assert_eq!(found.image, [expected("/img")]);

@@ -104,6 +104,7 @@ pub(super) fn filesystem(mountpoint: &str, inodes: u64) -> Filesystem {
         mountpoint: mountpoint.to_owned(),
         runtime_used_bytes: 60_000_000_000,
         usage: Some(usage),
+        is_btrfs: false,
     }
 }
 
