@@ -56,6 +56,16 @@ pub(super) async fn image(
             STILL_LISTED.to_owned(),
         ));
     }
+    if let Err(error) = &result
+        && !error.is_lost()
+        && !error.is_timeout()
+        && let Ok(None) = find(client, key).await
+    {
+        // On a full disk containerd removes the record, and fails to free the content ("gc failed"). A later collection
+        // of its own frees it.
+        tracing::warn!(id = key, %error, "an image is removed, but the runtime could not free its content");
+        return Ok(RemovalOutcome::REMOVED);
+    }
     ended_now(result, find(client, key)).await
 }
 

@@ -1,5 +1,7 @@
 //! Changes between the plan and the removal, and failures.
 
+use std::time::Duration;
+
 use crisweep_proto::cri::ListImagesResponse;
 use crisweep_sim::{ContainerSpec, Fault, Options, PodSpec, Rpc, hours};
 use prost::Message;
@@ -91,6 +93,26 @@ async fn an_image_that_was_tagged_pinned_or_removed_since_is_left() {
     assert_eq!(counts(&pass), [1, 1, 2, 0], "{pass}");
     assert_eq!(removed(&rig), [tag(0)]);
     assert!(is_there(&rig, &tag(1)) && is_there(&rig, &tag(2)));
+}
+
+/// On a disk without a free byte containerd removes the record, and its collection of the content fails.
+#[tokio::test]
+async fn an_image_whose_removal_fails_after_it_went_counts_as_removed() {
+    let rig = Rig::start(idle(2), prune()).await;
+    for number in 0..2 {
+        use_once(&rig, &tag(number)).await;
+    }
+    plan(&rig).await;
+    let first = rig.sim.image_id(&tag(0)).unwrap();
+    let full = "failed to delete image reference: gc failed: no space left on device";
+    let late = Fault::fail(Code::Unknown, full).after(Duration::from_millis(300));
+    rig.sim.set_removal_fault(&first, late);
+    let id = rig.begin_gc("target=images").await;
+    until_true("the first is under way", || removed(&rig).len() == 1).await;
+    assert!(rig.sim.change(|node| node.vanish_image(&tag(0))));
+    let pass = rig.finished(&id).await;
+    assert_eq!(counts(&pass), [2, 0, 0, 0], "{pass}");
+    assert_eq!(pass["outcome"], "completed", "{pass}");
 }
 
 #[tokio::test]
