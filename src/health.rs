@@ -29,6 +29,8 @@ pub struct HealthFacts {
     pub lists: Vec<(&'static str, Option<f64>)>,
     /// Use of the image file system.
     pub image_fs_used_percent: Option<f64>,
+    /// Use of its inodes; `None` also on file systems that allocate them as needed.
+    pub image_fs_inodes_used_percent: Option<f64>,
     /// How the pod source fails, if it does.
     pub pod_source: Option<&'static str>,
     /// What is wrong with the service.
@@ -126,6 +128,7 @@ impl HealthFacts {
             not_ready_sandboxes: figures.not_ready_sandboxes,
             lists: look.weights().ratios(),
             image_fs_used_percent: figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio),
+            image_fs_inodes_used_percent: figures.image_fs_inodes_used_ratio().map(|it| 100.0 * it),
             pod_source: source.and_then(|state| match state {
                 SourceState::Failed => Some("failed"),
                 SourceState::Incomplete => Some("incomplete"),
@@ -223,7 +226,11 @@ impl HealthFacts {
                 "image file system {} full",
                 percent(used)
             ))),
-            Some(_) => None,
+            Some(_) => {
+                let inodes = self.image_fs_inodes_used_percent?;
+                let text = format!("image file system inodes {} used", percent(inodes));
+                (inodes >= mark).then(|| HealthFinding::problem(text))
+            }
         }
     }
 

@@ -9,7 +9,9 @@ use super::{DoctorFacts, Finding, NODE_UNREAD, Severity};
 use crate::config::Mode;
 use crate::gc::Limit;
 use crate::gc::images::used_percent;
-use crate::model::{Container, FailureClass, ImageStore, Pods, PodsUnknown, short_size};
+use crate::model::{
+    Container, FailureClass, FilesystemUsage, ImageStore, Pods, PodsUnknown, short_size,
+};
 
 pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     [
@@ -131,16 +133,13 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
     if used < u128::from(policy.high_threshold_percent) {
         return None;
     }
+    let full = full(usage, used, policy.high_threshold_percent);
     let (unused, bytes) = unused(facts, store)?;
     if unused == 0 {
         return Some(Finding::new(
             "image-disk-full",
             Severity::Advice,
-            format!(
-                "The image file system is {used} % full (mark {} %), and every image is in use or pinned: something \
-                 else must make room.",
-                policy.high_threshold_percent,
-            ),
+            format!("{full}, and every image is in use or pinned: something else must make room."),
             "find what fills it: logs, volumes and what containers wrote, on the disk of the runtime's directory",
             json!({ "used_ratio": usage.used_ratio() }),
         ));
@@ -154,15 +153,22 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
         "unused-images",
         Severity::Advice,
         format!(
-            "The image file system is {used} % full (mark {} %), and {} that no container uses are listed \
-             with {} (shared layers counted in full).",
-            policy.high_threshold_percent,
+            "{full}, and {} that no container uses are listed with {} (shared layers counted in full).",
             many(unused, "image"),
             short_size(bytes),
         ),
         change,
         json!({ "used_ratio": usage.used_ratio(), "unused_images": unused, "unused_bytes": bytes }),
     ))
+}
+
+/// Says what of the image file system is above the mark: its bytes or its inodes.
+fn full(usage: FilesystemUsage, used: u128, mark: u8) -> String {
+    let bytes = used_percent(FilesystemUsage { inodes: 0, ..usage });
+    if bytes == used {
+        return format!("The image file system is {used} % full (mark {mark} %)");
+    }
+    format!("The inodes of the image file system are {used} % used (mark {mark} %)")
 }
 
 /// Counts the images that nothing uses; `None`: not all users are known.

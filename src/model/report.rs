@@ -66,6 +66,14 @@ impl NodeFigures {
             has_inodes.then(|| usage.inodes.saturating_sub(usage.inodes_free));
         self.image_fs_inodes_free = has_inodes.then_some(usage.inodes_free);
     }
+
+    /// Returns the used share of the image file system's inodes, 0 to 1; `None` where it makes them as needed.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for people and alerts")]
+    pub fn image_fs_inodes_used_ratio(&self) -> Option<f64> {
+        let (used, free) = (self.image_fs_inodes_used?, self.image_fs_inodes_free?);
+        let inodes = used.saturating_add(free);
+        (inodes > 0).then(|| used as f64 / inodes as f64)
+    }
 }
 
 /// The pod knowledge that a pass worked with.

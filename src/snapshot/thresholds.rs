@@ -38,7 +38,10 @@ impl Thresholds {
             .reduce(f64::max);
         let count = |is: Option<u64>, mark: Option<u32>| Some(is? >= u64::from(mark?));
         let share = |is: Option<f64>, mark: Option<f64>| Some(is? >= mark?);
-        let used_percent = figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio);
+        // Inodes count as bytes do, as for the image policy.
+        let bytes = figures.image_fs_used_ratio;
+        let inodes = figures.image_fs_inodes_used_ratio();
+        let used_percent = bytes.map(|bytes| 100.0 * bytes.max(inodes.unwrap_or(0.0)));
         [
             (
                 Threshold::ExitedContainers,

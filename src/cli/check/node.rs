@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::app;
 use crate::config::Config;
 use crate::health::{HealthFacts, RuntimeHealth};
-use crate::model::{ContainerState, PodSandboxState};
+use crate::model::{ContainerState, NodeFigures, PodSandboxState};
 use crate::runtime::{Error, Listing};
 use crate::snapshot::{LookResult, Weights, measure_filesystems};
 
@@ -40,12 +40,17 @@ pub(super) async fn facts(
     );
     let weights = Weights::of(&version, &containers, &sandboxes, &images);
     let usage = filesystems.ok().and_then(|them| them.image.first()?.usage);
+    let mut figures = NodeFigures::default();
+    if let Some(usage) = usage {
+        figures.measured(usage);
+    }
     Ok(HealthFacts {
         runtime: RuntimeHealth::Answers,
         exited_containers: count(&containers, |it| it.state == ContainerState::Exited),
         not_ready_sandboxes: count(&sandboxes, |it| it.state == PodSandboxState::NotReady),
         lists: weights.ratios(),
-        image_fs_used_percent: usage.map(|usage| 100.0 * usage.used_ratio()),
+        image_fs_used_percent: figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio),
+        image_fs_inodes_used_percent: figures.image_fs_inodes_used_ratio().map(|it| 100.0 * it),
         pod_source: None,
         service: None,
     })

@@ -119,6 +119,7 @@ pub(super) fn facts(status: &Value) -> Option<HealthFacts> {
             .map(|list| (list, ratio(list)))
             .into(),
         image_fs_used_percent: figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio),
+        image_fs_inodes_used_percent: figures.image_fs_inodes_used_ratio().map(|it| 100.0 * it),
         pod_source: ["failed", "incomplete"]
             .into_iter()
             .find(|state| source == Some(*state)),

@@ -15,6 +15,7 @@ fn healthy() -> HealthFacts {
             ("images", Some(0.02)),
         ],
         image_fs_used_percent: Some(41.3),
+        image_fs_inodes_used_percent: Some(12.0),
         pod_source: None,
         service: None,
     }
@@ -75,7 +76,7 @@ fn a_setting_that_keeps_more_than_the_threshold_is_named_where_there_is_room() {
 #[test]
 fn each_threshold_is_a_problem_when_reached_and_none_below() {
     type Change = fn(&mut HealthFacts);
-    let cases: [(Change, Change, &str); 4] = [
+    let cases: [(Change, Change, &str); 5] = [
         (
             |it| it.exited_containers = Some(499),
             |it| it.exited_containers = Some(500),
@@ -95,6 +96,11 @@ fn each_threshold_is_a_problem_when_reached_and_none_below() {
             |it| it.image_fs_used_percent = Some(84.9),
             |it| it.image_fs_used_percent = Some(85.0),
             "PROBLEM: image file system 85% full [service]",
+        ),
+        (
+            |it| it.image_fs_inodes_used_percent = Some(84.9),
+            |it| it.image_fs_inodes_used_percent = Some(85.0),
+            "PROBLEM: image file system inodes 85% used [service]",
         ),
     ];
     for (below, reached, line) in cases {
@@ -212,6 +218,7 @@ prop_compose! {
         not_ready_sandboxes in number(),
         ratios in [share(), share(), share()],
         image_fs_used_percent in share(),
+        image_fs_inodes_used_percent in share(),
         pod_source in proptest::option::of(prop_oneof![Just("failed"), Just("incomplete")]),
         // Longer than any text of ours, with what must never reach a terminal.
         service in proptest::option::of("\\PC{0,200}|[\\x00-\\x1f\u{202e}é]{0,90}"),
@@ -223,6 +230,7 @@ prop_compose! {
             not_ready_sandboxes,
             lists: vec![("containers", containers), ("sandboxes", sandboxes), ("images", images)],
             image_fs_used_percent,
+            image_fs_inodes_used_percent,
             pod_source,
             service: service.map(HealthFinding::problem),
         }

@@ -130,3 +130,23 @@ fn a_full_disk_without_unused_images_is_told() {
     assert_eq!(full, Some(Severity::Advice));
     assert!(!report.summary.starts_with("Nothing"), "{}", report.summary);
 }
+
+#[test]
+fn inodes_that_run_out_are_called_so() {
+    let mut node = Node::new();
+    let usage = FilesystemUsage {
+        capacity_bytes: 1000,
+        available_bytes: 500,
+        used_bytes: 500,
+        inodes: 100,
+        inodes_free: 5,
+    };
+    node.facts.images = Images::Known(ImageStore {
+        filesystem: Some(usage),
+        ..ImageStore::default()
+    });
+    let report = node.report();
+    let full = found(&report, "image-disk-full").unwrap();
+    let says = "The inodes of the image file system are 95 % used (mark 85 %), and every image";
+    assert!(full.summary.starts_with(says), "{}", full.summary);
+}

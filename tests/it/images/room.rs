@@ -99,6 +99,24 @@ async fn between_the_thresholds_nothing_is_removed() {
     rig.nothing_was_touched();
 }
 
+#[tokio::test]
+async fn inodes_that_run_out_cross_the_threshold_too() {
+    // One inode for each of 11 images and for the directory, of 13; 41.5 MiB of 64 are used.
+    let disk = Tmpfs::with(&format!("size={SIZE_MIB}m,nr_inodes=13"));
+    let mut changes = thresholds(90, 60, 50);
+    changes["thresholds"] =
+        json!({ "enabled": true, "interval": "50ms", "image_fs_used_percent": 90 });
+    let rig = rig(idle(10), &disk, changes).await;
+    until_true("the threshold's pass", || !removed(&rig).is_empty()).await;
+    let line = "crisweep_removals_total{target=\"images\",reason=\"space\"}";
+    until_true("12 of 13 inodes are down to 60 %", || {
+        removed(&rig).len() >= 5
+    })
+    .await;
+    rig.metrics().await.is(line, 5.0);
+    assert_eq!(rig.passes().await.len(), 1);
+}
+
 /// Returns what a plan says of the image that was used last.
 async fn last_stays_because(filler_mib: usize, high: u8, low: u8) -> String {
     let disk = Tmpfs::mount(SIZE_MIB);

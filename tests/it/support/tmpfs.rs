@@ -9,15 +9,14 @@ pub(crate) struct Tmpfs(tempfile::TempDir);
 impl Tmpfs {
     /// Mounts one; fails the test if that is impossible.
     pub(crate) fn mount(megabytes: u32) -> Self {
+        Self::with(&format!("size={megabytes}m"))
+    }
+
+    /// Mounts one with these options.
+    pub(crate) fn with(options: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let output = Command::new("mount")
-            .args([
-                "-t",
-                "tmpfs",
-                "-o",
-                &format!("size={megabytes}m"),
-                "crisweep-test",
-            ])
+            .args(["-t", "tmpfs", "-o", options, "crisweep-test"])
             .arg(dir.path())
             .output();
         let output = output.expect("the program `mount`");
