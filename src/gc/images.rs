@@ -112,7 +112,8 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
                 (image, verdict)
             })
             .collect();
-        judge.wanted = room::wanted(rules, store.filesystem, freed);
+        let listed = first.iter().map(|(image, _)| u128::from(image.size_bytes));
+        judge.wanted = room::wanted(rules, store.filesystem, freed, listed.sum());
         let mut sum: u128 = 0;
         let judged = first.into_iter().map(|(image, verdict)| {
             let verdict = verdict.unwrap_or_else(|| by_room(image, judge.wanted, &mut sum));
@@ -345,7 +346,7 @@ pub fn unknown_users(snapshot: &Snapshot) -> Option<String> {
 
 /// Returns how many bytes the space rule must free on this file system; 0 below its threshold.
 pub fn space_wanted(rules: &ImagePolicy, usage: FilesystemUsage) -> u64 {
-    let wanted = room::wanted(rules, Some(usage), 0);
+    let wanted = room::wanted(rules, Some(usage), 0, u128::MAX);
     u64::try_from(wanted).unwrap_or(u64::MAX)
 }
 

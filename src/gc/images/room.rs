@@ -7,11 +7,13 @@ use crate::model::FilesystemUsage;
 /// rule is off or the file system is unknown.
 ///
 /// `freed` counts as free already, because the kubelet reads the disk again after its age rule. It is a sum
-/// of listed sizes, the most that the disk can gain, so this errs towards removing less.
+/// of listed sizes, the most that the disk can gain, so this errs towards removing less. `listed` is the sum of all
+/// images' sizes.
 pub(super) fn wanted(
     policy: &ImagePolicy,
     filesystem: Option<FilesystemUsage>,
     freed: u128,
+    listed: u128,
 ) -> u128 {
     let Some(usage) = filesystem else { return 0 };
     if !policy.makes_room() {
@@ -20,8 +22,9 @@ pub(super) fn wanted(
     let (high, low) = (policy.high_threshold_percent, policy.low_threshold_percent);
     let bytes = DiskResource::new(usage.capacity_bytes, usage.available_bytes);
     let inodes = DiskResource::new(usage.inodes, usage.inodes_free);
-    // The inodes of an image are unknown: assume the file system's ratio of inodes to bytes.
-    let used_bytes = u128::from(usage.used_bytes);
+    // The inodes of an image are unknown: assume that images hold them all, each in proportion to its size. Runtimes list
+    // the compressed size, so that the disk's own ratio would take several times the images that are needed.
+    let used_bytes = u128::from(usage.used_bytes).min(listed);
     let freed_inodes = if used_bytes > 0 {
         freed.saturating_mul(inodes.used()).div_ceil(used_bytes)
     } else {
@@ -93,6 +96,9 @@ mod tests {
     use crate::gc::Policy;
     use std::time::Duration;
 
+    /// All bytes in use are images'.
+    const ALL: u128 = u128::MAX;
+
     fn marks(high: u8, low: u8) -> ImagePolicy {
         ImagePolicy {
             high_threshold_percent: high,
@@ -112,7 +118,12 @@ mod tests {
     }
 
     fn of_bytes(capacity: u64, available: u64) -> u128 {
-        wanted(&marks(85, 80), Some(usage(capacity, available, 0, 0)), 0)
+        wanted(
+            &marks(85, 80),
+            Some(usage(capacity, available, 0, 0)),
+            0,
+            ALL,
+        )
     }
 
     #[test]
@@ -127,7 +138,7 @@ mod tests {
 
     #[test]
     fn without_disk_usage_no_space_is_asked_for() {
-        assert_eq!(wanted(&marks(0, 0), None, 0), 0);
+        assert_eq!(wanted(&marks(0, 0), None, 0, ALL), 0);
         assert_eq!(of_bytes(0, 0), 0);
         assert_eq!(of_bytes(0, 50), 0);
         // More available than there is: all of it.
@@ -136,7 +147,7 @@ mod tests {
 
     #[test]
     fn at_equal_marks_the_space_asked_for_may_be_zero() {
-        let at = |available| wanted(&marks(80, 80), Some(usage(1000, available, 0, 0)), 0);
+        let at = |available| wanted(&marks(80, 80), Some(usage(1000, available, 0, 0)), 0, ALL);
         assert_eq!(at(201), 0);
         assert_eq!(at(200), 0);
         assert_eq!(at(199), 1);
@@ -145,18 +156,18 @@ mod tests {
     #[test]
     fn a_high_mark_of_100_switches_it_off_unless_there_is_a_maximum_age() {
         let full = Some(usage(1000, 0, 0, 0));
-        assert_eq!(wanted(&marks(100, 80), full, 0), 0);
+        assert_eq!(wanted(&marks(100, 80), full, 0, ALL), 0);
         let with_age = ImagePolicy {
             max_age: Some(Duration::from_secs(1)),
             ..marks(100, 80)
         };
-        assert_eq!(wanted(&with_age, full, 0), 200);
-        assert_eq!(wanted(&with_age, Some(usage(1000, 10, 0, 0)), 0), 0);
+        assert_eq!(wanted(&with_age, full, 0, ALL), 200);
+        assert_eq!(wanted(&with_age, Some(usage(1000, 10, 0, 0)), 0, ALL), 0);
     }
 
     #[test]
     fn space_of_images_removed_anyway_counts_as_free() {
-        let at = |freed| wanted(&marks(85, 80), Some(usage(1000, 100, 0, 0)), freed);
+        let at = |freed| wanted(&marks(85, 80), Some(usage(1000, 100, 0, 0)), freed, ALL);
         assert_eq!(at(0), 100);
         assert_eq!(at(40), 60);
         // 84 % in use then: below the high mark.
@@ -169,18 +180,29 @@ mod tests {
         let policy = marks(85, 80);
         // 900 of 1000 inodes used, 100 too many; 500 bytes used: 500 * 100 / 900.
         let scarce = usage(1000, 500, 1000, 100);
-        assert_eq!(wanted(&policy, Some(scarce), 0), 55);
-        assert_eq!(wanted(&policy, Some(usage(1000, 500, 1000, 160)), 0), 0);
+        assert_eq!(wanted(&policy, Some(scarce), 0, ALL), 55);
+        assert_eq!(
+            wanted(&policy, Some(usage(1000, 500, 1000, 160)), 0, ALL),
+            0
+        );
         // The larger of both.
-        assert_eq!(wanted(&policy, Some(usage(1000, 100, 1000, 150)), 0), 100);
-        assert_eq!(wanted(&policy, Some(usage(1000, 150, 1000, 0)), 0), 170);
+        assert_eq!(
+            wanted(&policy, Some(usage(1000, 100, 1000, 150)), 0, ALL),
+            100
+        );
+        assert_eq!(
+            wanted(&policy, Some(usage(1000, 150, 1000, 0)), 0, ALL),
+            170
+        );
         // 30 bytes that go anyway bring 54 inodes.
-        assert_eq!(wanted(&policy, Some(scarce), 30), 25);
+        assert_eq!(wanted(&policy, Some(scarce), 30, ALL), 25);
+        // The images list 180 of the 500 bytes.
+        assert_eq!(wanted(&policy, Some(scarce), 0, 180), 20);
         let nothing_used = FilesystemUsage {
             used_bytes: 0,
             ..scarce
         };
-        assert_eq!(wanted(&policy, Some(nothing_used), 30), 0);
+        assert_eq!(wanted(&policy, Some(nothing_used), 30, ALL), 0);
     }
 
     #[test]
@@ -196,7 +218,7 @@ mod tests {
     fn the_largest_numbers_do_not_overflow() {
         let max = u64::MAX;
         let full = usage(max, 0, max, 0);
-        assert_eq!(wanted(&marks(0, 0), Some(full), 0), max.into());
-        assert_eq!(wanted(&marks(0, 0), Some(full), u128::MAX), 0);
+        assert_eq!(wanted(&marks(0, 0), Some(full), 0, ALL), max.into());
+        assert_eq!(wanted(&marks(0, 0), Some(full), u128::MAX, ALL), 0);
     }
 }
