@@ -20,7 +20,7 @@
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`evidence`] | logs, model | what is kept of a container before it goes |
 //! | [`snapshot_file`] | gc, model | a snapshot as a file: written, and read from anywhere |
-//! | [`state`] | gc, model | what outlives the process: one database, and the lock |
+//! | [`state`] | gc, model, system | what outlives the process: one database, and the lock |
 //! | [`access`] | kubernetes, model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
 //! | [`events`] | access, evidence, kubernetes, model | Kubernetes Events of what passes did |
 //! | [`config`] | access, events, evidence, fleet, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
