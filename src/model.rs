@@ -325,8 +325,8 @@ pub struct Filesystem {
     pub runtime_used_bytes: u64,
     /// The kernel's figures (statvfs); `None` if they could not be read.
     pub usage: Option<FilesystemUsage>,
-    /// It is btrfs: removed files are free only after its next commit, and compressed or shared ones take less than the
-    /// runtime counts.
+    /// It is btrfs: removed files are free only after its next commit, and compressed ones take less than the runtime
+    /// counts.
     #[serde(skip)]
     pub is_btrfs: bool,
 }

@@ -12,6 +12,10 @@ use crate::model::{Filesystem, OtherMount};
 /// How old the runtime's figure may be: containerd refreshes it every 10 s, later on a slow disk.
 const FIGURE_AGE: Duration = Duration::from_secs(30);
 
+/// How many times what btrfs has in use the runtime may claim there: zstd makes the files of images two to three times
+/// smaller.
+const COMPRESSED: u64 = 4;
+
 /// Recent usage. The runtime's figure still counts recently removed images.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
@@ -19,18 +23,23 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Returns the contradiction, if there is one. The images take at least the claimed bytes, except on btrfs, where
-    /// compressed or shared files take less.
+    /// Returns the contradiction, if there is one. The images take at least the claimed bytes, on btrfs their
+    /// [`COMPRESSED`] part.
     pub(super) fn contradict(&self, filesystem: &Filesystem, claimed: u64) -> Option<OtherMount> {
-        let usage = filesystem.usage.filter(|_| !filesystem.is_btrfs)?;
+        let usage = filesystem.usage?;
         let mut recent = self.recent.lock();
         recent.retain(|(at, _)| at.elapsed() < FIGURE_AGE);
         recent.push_back((Instant::now(), usage.used_bytes));
         let in_use = recent.iter().map(|(_, used)| *used).max()?;
-        (claimed > in_use).then(|| OtherMount {
+        let least = if filesystem.is_btrfs {
+            claimed / COMPRESSED
+        } else {
+            claimed
+        };
+        (least > in_use).then(|| OtherMount {
             usage,
             why: format!(
-                "the runtime says that images take at least {claimed} bytes at {}, but only {in_use} bytes of that mount \
+                "the runtime says that images take at least {least} bytes at {}, but only {in_use} bytes of that mount \
                  are in use: it is another file system",
                 filesystem.mountpoint
             ),
@@ -59,14 +68,16 @@ mod tests {
     }
 
     #[test]
-    fn what_btrfs_compresses_or_shares_is_no_contradiction() {
+    fn what_btrfs_compresses_is_no_contradiction() {
         let claims = Claims::default();
         let btrfs = Filesystem {
             is_btrfs: true,
-            ..filesystem(80)
+            ..filesystem(20)
         };
-        assert_eq!(claims.contradict(&btrfs, 81), None);
-        assert!(claims.contradict(&filesystem(80), 81).is_some());
+        assert_eq!(claims.contradict(&btrfs, 83), None);
+        let other = claims.contradict(&btrfs, 84).unwrap();
+        assert!(other.why.contains("at least 21 bytes"), "{}", other.why);
+        assert!(claims.contradict(&filesystem(20), 21).is_some());
     }
 
     #[tokio::test(start_paused = true)]
