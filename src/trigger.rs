@@ -213,6 +213,8 @@ impl Worker {
             return nothing_waits;
         };
         drop(state);
+        // It may have waited for a slot.
+        self.inner.wake.notify_one();
         let line = self.inner.withdrawn_lines.admit(self.inner.began.elapsed());
         self.end(&record, "the alert resolved before its pass began", line);
         Admission::with_pass(AlertResult::Withdrawn, record.id())
@@ -225,6 +227,8 @@ impl Worker {
         let record = state.history.find(id)?;
         let waited = state.admissions.cancel(id).is_some();
         drop(state);
+        // It may have waited for a slot.
+        self.inner.wake.notify_one();
         record.cancel_for(by);
         if waited {
             let why = format!("{} before it began", record.cancel_words());
@@ -240,6 +244,8 @@ impl Worker {
             if let Some((queued, record)) = self.next() {
                 self.inner.fleet.want_slot(!queued.budgeted.is_empty());
                 self.run_one(&queued, &record).await;
+                // A slot is for one pass: other nodes have their turn before the next one.
+                self.inner.fleet.want_slot(false);
                 continue;
             }
             self.want_slot();

@@ -116,6 +116,8 @@ struct SlotKeeper {
     next: u32,
     /// Each slot's version, and since when it is unchanged.
     unchanged: BTreeMap<u32, (String, Instant)>,
+    /// Until when this node leaves the slots to the others.
+    rests_until: Instant,
 }
 
 /// Keeps a slot while a pass wants one, until `stop` and the end of that pass.
@@ -125,6 +127,7 @@ pub async fn keep_slot(fleet: Fleet, server: ApiServer, slots: Slots, stop: Canc
         next: fastrand::u32(0..slots.count.max(1)),
         slots,
         unchanged: BTreeMap::new(),
+        rests_until: Instant::now(),
     };
     let mut wanted = fleet.slot_wanted();
     loop {
@@ -150,6 +153,12 @@ impl SlotKeeper {
         mut wanted: watch::Receiver<SlotRequest>,
     ) -> Option<HeldSlot> {
         let mut pause = self.slots.duration / 6;
+        tokio::select! {
+            () = sleep_until(self.rests_until) => {}
+            _ = wanted.wait_for(Option::is_none) => return None,
+        }
+        // A version that was seen before a rest may be back: etcd may be restored.
+        self.unchanged.clear();
         loop {
             let found = self.look().await;
             fleet.note_budget(found.as_ref().err());
@@ -159,7 +168,11 @@ impl SlotKeeper {
             tokio::select! {
                 // Nodes that wait must not ask together.
                 () = sleep(pause.mul_f64(0.5 + fastrand::f64())) => {}
-                _ = wanted.wait_for(Option::is_none) => return None,
+                _ = wanted.wait_for(Option::is_none) => {
+                    // No further look would clear it.
+                    fleet.note_budget(None);
+                    return None;
+                }
             }
             pause = (pause * 2).min(self.slots.duration);
         }
@@ -198,7 +211,7 @@ impl SlotKeeper {
         lease.holder.is_empty() || lease.holder == self.slots.node || is_left
     }
 
-    /// Renews a slot while it is wanted, then gives it back. Ends when it is lost.
+    /// Renews a slot for one pass, then gives it back. Ends when it is lost.
     async fn hold(
         &mut self,
         fleet: &Fleet,
@@ -210,13 +223,15 @@ impl SlotKeeper {
         let mut next = held.since + duration / 3;
         loop {
             let request = *wanted.borrow_and_update();
-            if request.is_none() {
+            if request.is_none() || granted.is_some_and(|it| request != Some(it)) {
                 fleet.grant(None);
                 // If this fails, the slot becomes free after its duration.
                 let _left = self.write(held.slot, &held.lease, "").await;
+                // The longest pause in `acquire`, and a question: each node that waits looks before this one does.
+                self.rests_until = Instant::now() + duration * 3 / 2 + TIMEOUT;
                 return;
             }
-            if request != granted {
+            if granted.is_none() {
                 fleet.grant(Some(held.slot));
                 granted = request;
             }
@@ -242,7 +257,7 @@ impl SlotKeeper {
                     continue;
                 }
                 Err(LeaseError::Other(why)) => why,
-                Err(LeaseError::Conflict) => "another node took it".to_owned(),
+                Err(LeaseError::Conflict) => "its Lease names this node no more".to_owned(),
             };
             fleet.grant(None);
             let slot = held.slot;

@@ -1,6 +1,7 @@
 //! The budget: slots are Leases.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use crisweep_sim::{Fault, Rpc};
 use jiff::Timestamp;
@@ -229,4 +230,65 @@ async fn a_slot_that_cannot_be_renewed_is_lost_and_ends_the_pass() {
     .await;
     rig.sim.clear_faults();
     assert_eq!(rig.finished(&id).await["outcome"], "partial");
+}
+
+#[tokio::test]
+async fn a_node_with_more_to_do_leaves_the_slot_to_the_next_one() {
+    let server = api_server().await;
+    let (one, other) = (node("n1", &server).await, node("n2", &server).await);
+    one.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let first = asked(&one).await;
+    one.removing().await;
+    let others = asked(&other).await;
+    // Another alert about other targets: no cool-down holds its pass.
+    let more = alert(&json!({ "alertname": "More", "crisweep": "sandboxes" }));
+    let second = pass_of(&sent(&one, more, 202, "accepted").await);
+    looked(&server, 3).await;
+    one.sim.clear_faults();
+    one.finished(&first).await;
+    let others = other.finished(&others).await;
+    let second = one.finished(&second).await;
+    assert!(
+        time(&others, "finished_at") <= time(&second, "started_at"),
+        "{others:#} {second:#}"
+    );
+    let transitions = &server.kept(LEASE)["spec"]["leaseTransitions"];
+    assert_eq!(*transitions, 3);
+}
+
+#[tokio::test]
+async fn a_lease_that_was_seen_for_an_earlier_pass_is_watched_anew() {
+    let server = api_server().await;
+    let mut lease = server.kept(LEASE);
+    lease["spec"] = json!({ "holderIdentity": "n0", "leaseDurationSeconds": 3 });
+    server.keep(LEASE, lease);
+    let rig = node("n1", &server).await;
+    let earlier = asked(&rig).await;
+    looked(&server, 1).await;
+    let seen = Instant::now();
+    rig.delete(&format!("/api/v1/passes/{earlier}")).await;
+    until("the time of the Lease to be over", || async {
+        (seen.elapsed() > Duration::from_secs(3)).then_some(())
+    })
+    .await;
+    // The version may be that of a restored etcd, and `n0` at work.
+    let id = asked(&rig).await;
+    let pass = rig.finished(&id).await;
+    let waited = time(&pass, "started_at").duration_since(time(&pass, "queued_at"));
+    assert!(waited.as_secs() >= 2, "{pass:#}");
+}
+
+#[tokio::test]
+async fn the_status_keeps_no_error_of_slots_that_no_pass_wants() {
+    let server = api_server().await;
+    server.set_away(true);
+    let rig = node("n1", &server).await;
+    let error = || async {
+        let status = rig.get("/api/v1/status").await.json();
+        status["fleet"]["budget"]["error"].clone()
+    };
+    let waiting = asked(&rig).await;
+    until("the error", || async { error().await.as_str().map(drop) }).await;
+    rig.delete(&format!("/api/v1/passes/{waiting}")).await;
+    until("no error", || async { error().await.as_null() }).await;
 }
