@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Fleet, Standing};
@@ -22,6 +22,9 @@ use crate::outgoing;
 const READ_EVERY: Duration = Duration::from_secs(20);
 /// Timeout of one question.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long after an answer that says nothing the switch is asked again, before that answer counts. An API server that
+/// starts refuses everyone for a moment: it does not know the rights yet.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(3);
 /// The longest reason that is shown, in characters.
 const REASON_MAX_CHARS: usize = 300;
 
@@ -198,7 +201,12 @@ pub async fn watch<T>(
     let reading = async {
         loop {
             reloads.mark_unchanged();
-            let reading = read(&client, &place.1).await;
+            let mut reading = read(&client, &place.1).await;
+            let would_wait = fleet.standing().unknown.is_none();
+            if would_wait && matches!(reading, HoldAnswer::Unclear(_)) {
+                sleep(ASK_AGAIN_AFTER).await;
+                reading = read(&client, &place.1).await;
+            }
             fleet.note_hold(&place, &reading);
             // Nodes that started together must not ask together.
             let pause = READ_EVERY.mul_f64(0.5 + fastrand::f64());

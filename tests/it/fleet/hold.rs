@@ -145,6 +145,31 @@ async fn an_answer_that_says_nothing_makes_alerts_wait_and_is_logged_once() {
     rig.nothing_was_touched();
 }
 
+/// An API server that starts refuses everyone until it knows the rights.
+#[tokio::test]
+async fn a_refusal_for_a_moment_ends_no_pass() {
+    let server = api_server().await;
+    let rig = Rig::start(nodes::litter(6), config(&server)).await;
+    state(&rig, "free").await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let body = sent(&rig, asks("containers"), 202, "accepted").await;
+    rig.removing().await;
+    server.reply(Reply::status("403 Forbidden"));
+    reload(&rig, &server, "free").await;
+    let refused = server.asked().len();
+    server.reply(absent());
+    until("the switch is asked for again", || async {
+        (server.asked().len() > refused).then_some(())
+    })
+    .await;
+    reload(&rig, &server, "free").await;
+    rig.sim.clear_faults();
+    let pass = rig.finished(body["passes"][0].as_str().unwrap()).await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    let told = rig.logged("the fleet's switch cannot be read");
+    assert!(told.is_empty(), "{told:?}");
+}
+
 #[tokio::test]
 async fn a_hold_ends_a_pass_by_alert_and_leaves_a_persons() {
     let server = api_server().await;
