@@ -135,7 +135,7 @@ settings! {
         /// Share of its limit at which the heaviest list asks for the same.
         #[serde(with = "As::<Off<Number<1>>>")]
         pub list_limit_ratio: Option<f64> = Some(0.75),
-        /// Use of the image file system that asks for a pass over everything.
+        /// Use of the image file system (bytes or inodes) that asks for a pass over everything.
         #[serde(with = "As::<Off<Number<100>>>")]
         pub image_fs_used_percent: Option<f64> = Some(85.0),
     }
