@@ -70,8 +70,7 @@ proptest! {
         let by_age: i128 = removed.iter().filter(|(_, reason)| !is_for_room(reason)).map(size).sum();
         let mut before = by_age;
         for removal in removed.iter().filter(|(_, reason)| is_for_room(reason)) {
-            let disk = known(snapshot).filesystem.unwrap();
-            prop_assert!(wants_room(&policy.images, &disk, by_age, before), "{removal:?} {disk:?}");
+            prop_assert!(wants_room(&policy.images, known(snapshot), by_age, before), "{removal:?}");
             before += size(removal);
         }
     }
@@ -229,8 +228,9 @@ fn removed<'a>(
 }
 
 /// Says whether the disk is above the high threshold after `by_age` bytes are free, and above the low one
-/// after `before` bytes: in bytes, or in inodes at the present ratio of inodes to bytes.
-fn wants_room(rules: &ImagePolicy, disk: &FilesystemUsage, by_age: i128, before: i128) -> bool {
+/// after `before` bytes: in bytes, or in inodes if images hold all of them.
+fn wants_room(rules: &ImagePolicy, store: &ImageStore, by_age: i128, before: i128) -> bool {
+    let disk = &store.filesystem.unwrap();
     let (high, low) = (
         i128::from(rules.high_threshold_percent),
         i128::from(rules.low_threshold_percent),
@@ -242,7 +242,7 @@ fn wants_room(rules: &ImagePolicy, disk: &FilesystemUsage, by_age: i128, before:
     };
     let used_inodes = i128::from(disk.inodes.saturating_sub(disk.inodes_free));
     let in_inodes = |bytes: i128| {
-        let inodes = (bytes * used_inodes).checked_div(i128::from(disk.used_bytes));
+        let inodes = (bytes * used_inodes).checked_div(i128::from(holding_inodes(store, disk)));
         inodes.unwrap_or(0)
     };
     let (bytes, inodes) = (
@@ -267,7 +267,17 @@ pub(super) fn without_inodes(node: &Node) -> Node {
     node
 }
 
-/// Removes the images as planned; the disk gains their listed sizes, and inodes at the mean.
+/// Returns the bytes to which all inodes belong: those that the images list, at most those in use.
+fn holding_inodes(store: &ImageStore, disk: &FilesystemUsage) -> u64 {
+    let mut sizes = BTreeMap::new();
+    for image in &store.rows {
+        let size = sizes.entry(image.key()).or_insert(0);
+        *size = image.size_bytes.max(*size);
+    }
+    disk.used_bytes.min(sizes.values().sum())
+}
+
+/// Removes the images as planned; the disk gains their listed sizes, and inodes in proportion to them.
 pub(super) fn remove(snapshot: &mut Snapshot, plan: &Plan) {
     let gone: BTreeSet<String> = ids(plan, Target::Images).map(str::to_owned).collect();
     let Images::Known(store) = &mut snapshot.images else {
@@ -278,6 +288,7 @@ pub(super) fn remove(snapshot: &mut Snapshot, plan: &Plan) {
         .iter()
         .filter(|image| gone.contains(&*image.key()));
     let freed: u64 = going.map(|image| image.size_bytes).sum();
+    let holding = store.filesystem.map(|disk| holding_inodes(store, &disk));
     store.rows.retain(|image| !gone.contains(&*image.key()));
     store.ages.retain(|key, _| !gone.contains(key));
     let Some(usage) = &mut store.filesystem else {
@@ -285,8 +296,8 @@ pub(super) fn remove(snapshot: &mut Snapshot, plan: &Plan) {
     };
     let freed = freed.min(usage.used_bytes);
     let used_inodes = usage.inodes - usage.inodes_free;
-    if usage.used_bytes > 0 {
-        usage.inodes_free += (freed * used_inodes).div_ceil(usage.used_bytes);
+    if let Some(holding) = holding.filter(|bytes| *bytes > 0) {
+        usage.inodes_free += (freed * used_inodes).div_ceil(holding);
         usage.inodes_free = usage.inodes_free.min(usage.inodes);
     }
     usage.available_bytes =
