@@ -209,12 +209,13 @@ impl Worker {
         let mut state = self.state();
         let queued = state.admissions.withdraw(alert);
         self.show_waiting(&mut state);
-        let Some(record) = queued.and_then(|queued| state.history.find(&queued.id)) else {
+        let record = queued.and_then(|queued| state.history.find(&queued.id));
+        drop(state);
+        // What is withdrawn may have waited for a slot.
+        self.inner.wake.notify_one();
+        let Some(record) = record else {
             return nothing_waits;
         };
-        drop(state);
-        // It may have waited for a slot.
-        self.inner.wake.notify_one();
         let line = self.inner.withdrawn_lines.admit(self.inner.began.elapsed());
         self.end(&record, "the alert resolved before its pass began", line);
         Admission::with_pass(AlertResult::Withdrawn, record.id())

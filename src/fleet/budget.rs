@@ -108,14 +108,21 @@ struct HeldSlot {
 /// The number of a request for a slot; `None`: none is wanted.
 pub(super) type SlotRequest = Option<u64>;
 
+/// A slot that is looked at again and again.
+struct SeenSlot {
+    version: String,
+    unchanged_since: Instant,
+    looked_at: Instant,
+}
+
 /// Takes, renews and gives back a slot.
 struct SlotKeeper {
     client: ApiClient,
     slots: Slots,
     /// The slot to look at next.
     next: u32,
-    /// Each slot's version, and since when it is unchanged.
-    unchanged: BTreeMap<u32, (String, Instant)>,
+    /// What was seen of each slot.
+    seen: BTreeMap<u32, SeenSlot>,
     /// Until when this node leaves the slots to the others.
     rests_until: Instant,
 }
@@ -126,7 +133,7 @@ pub async fn keep_slot(fleet: Fleet, server: ApiServer, slots: Slots, stop: Canc
         client: ApiClient::of_small_answers(server),
         next: fastrand::u32(0..slots.count.max(1)),
         slots,
-        unchanged: BTreeMap::new(),
+        seen: BTreeMap::new(),
         rests_until: Instant::now(),
     };
     let mut wanted = fleet.slot_wanted();
@@ -157,8 +164,11 @@ impl SlotKeeper {
             () = sleep_until(self.rests_until) => {}
             _ = wanted.wait_for(Option::is_none) => return None,
         }
-        // A version that was seen before a rest may be back: etcd may be restored.
-        self.unchanged.clear();
+        // A version that was seen before a rest may be back: etcd may be restored. Passes that need no slot interrupt the
+        // looks, and for less than waiting itself does: what was seen before them counts.
+        let rounds = self.slots.count.div_ceil(LOOKED_AT_MAX);
+        let longest = self.slots.duration * 3 / 2 * rounds;
+        self.seen.retain(|_, it| it.looked_at.elapsed() < longest);
         loop {
             let found = self.look().await;
             fleet.note_budget(found.as_ref().err());
@@ -202,12 +212,17 @@ impl SlotKeeper {
 
     fn is_free(&mut self, slot: u32, lease: &Lease) -> bool {
         let now = Instant::now();
-        let new = || (lease.version.clone(), now);
-        let seen = self.unchanged.entry(slot).or_insert_with(new);
-        if seen.0 != lease.version {
+        let new = || SeenSlot {
+            version: lease.version.clone(),
+            unchanged_since: now,
+            looked_at: now,
+        };
+        let seen = self.seen.entry(slot).or_insert_with(new);
+        if seen.version != lease.version {
             *seen = new();
         }
-        let is_left = now.saturating_duration_since(seen.1) >= lease.duration;
+        seen.looked_at = now;
+        let is_left = now.saturating_duration_since(seen.unchanged_since) >= lease.duration;
         lease.holder.is_empty() || lease.holder == self.slots.node || is_left
     }
 
@@ -227,8 +242,10 @@ impl SlotKeeper {
                 fleet.grant(None);
                 // If this fails, the slot becomes free after its duration.
                 let _left = self.write(held.slot, &held.lease, "").await;
-                // The longest pause in `acquire`, and a question: each node that waits looks before this one does.
-                self.rests_until = Instant::now() + duration * 3 / 2 + TIMEOUT;
+                if granted.is_some() {
+                    // The longest pause in `acquire`, and a question: each node that waits looks before this one does.
+                    self.rests_until = Instant::now() + duration * 3 / 2 + TIMEOUT;
+                }
                 return;
             }
             if granted.is_none() {
