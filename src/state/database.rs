@@ -198,10 +198,11 @@ impl Database {
     pub(super) fn open(dir: &Path, limits: DatabaseLimits) -> Result<Self, Error> {
         let path = dir.join(NAME);
         let file = make(&path)?;
-        let connection = match connect(&path, locking_mode(dir)) {
+        let log = if is_btrfs(dir) { ROLLBACK } else { WRITE_AHEAD };
+        let connection = match connect(&path, log) {
             Err(error) if !error.is_damage() => {
                 // Memory that processes share is a file too: on a full disk only this one can use the database.
-                connect(&path, "EXCLUSIVE").map_err(|_no_better| error)?
+                connect(&path, ALONE).map_err(|_no_better| error)?
             }
             connected => connected?,
         };
@@ -339,14 +340,16 @@ fn flags(access: OpenFlags) -> OpenFlags {
     access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW
 }
 
-/// Returns whether other processes may open the database in `dir` beside this one. On btrfs they may not: each write to
-/// the memory that they share would need free space there, and on a full disk end this process (SIGBUS).
-fn locking_mode(dir: &Path) -> &'static str {
-    if is_btrfs(dir) { "EXCLUSIVE" } else { "NORMAL" }
-}
+/// A write-ahead log, with an index in memory that processes share.
+pub(super) const WRITE_AHEAD: &str = "PRAGMA locking_mode = NORMAL; PRAGMA journal_mode = WAL;";
+/// A write-ahead log of this process alone.
+const ALONE: &str = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;";
+/// For btrfs. Each write to shared memory would need free space there, and on a full disk end this process (SIGBUS), so a
+/// database that has a write-ahead log gives it up while no other process has it open.
+pub(super) const ROLLBACK: &str = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = TRUNCATE; PRAGMA locking_mode = NORMAL;";
 
-/// `locking_mode` says whether other processes may open the database beside this one.
-pub(super) fn connect(path: &Path, locking_mode: &str) -> Result<Connection, Error> {
+/// `log` is one of the constants above.
+pub(super) fn connect(path: &Path, log: &str) -> Result<Connection, Error> {
     let connection = Connection::open_with_flags(path, flags(OpenFlags::SQLITE_OPEN_READ_WRITE))?;
     connection.busy_timeout(BUSY_PATIENCE)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -354,8 +357,7 @@ pub(super) fn connect(path: &Path, locking_mode: &str) -> Result<Connection, Err
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.execute_batch(&format!(
-        "PRAGMA locking_mode = {locking_mode}; PRAGMA journal_mode = WAL; PRAGMA cache_size = -{CACHE_KIB}; \
-         PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}; PRAGMA user_version;"
+        "{log} PRAGMA cache_size = -{CACHE_KIB}; PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}; PRAGMA user_version;"
     ))?;
     Ok(connection)
 }
@@ -365,7 +367,7 @@ fn make(path: &Path) -> Result<FileIdentity, Error> {
     // SQLite opens it next. It must be closed by then: closing it later would end SQLite's locks.
     match files::check(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            for log in ["-wal", "-shm"] {
+            for log in files::LOGS {
                 drop(fs::remove_file(files::beside(path, log)));
             }
             files::create(path).map_err(at(path))?;

@@ -55,7 +55,10 @@ pub(super) fn create(path: &Path) -> io::Result<()> {
     options.open(path).map(drop)
 }
 
-/// Returns the path of a file of the same name with an ending: `-wal`, `-shm`.
+/// What SQLite writes beside a database.
+pub(super) const LOGS: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+/// Returns the path of a file of the same name with an ending.
 pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(ending);
@@ -72,7 +75,7 @@ pub(super) fn set_aside(path: &Path) -> io::Result<()> {
     let aside = beside(path, ".damaged");
     remove(&aside)?;
     fs::rename(path, &aside)?;
-    for ending in ["-wal", "-shm"] {
+    for ending in LOGS {
         match fs::rename(beside(path, ending), beside(&aside, ending)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -101,7 +104,7 @@ pub(super) fn remove_both(path: &Path) -> io::Result<()> {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    for ending in ["", "-wal", "-shm"] {
+    for ending in [""].into_iter().chain(LOGS) {
         let path = beside(path, ending);
         let removed = match fs::symlink_metadata(&path) {
             // Only an empty one is ours.

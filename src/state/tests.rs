@@ -473,16 +473,25 @@ fn a_lock_whose_holder_the_disk_tells_late_stops_passes_until_it_is_free() {
 
 /// On btrfs a write to shared memory on a full disk ends the process.
 #[test]
-fn a_database_that_no_other_process_may_open_has_no_memory_to_share() {
-    for (locking_mode, shares) in [("EXCLUSIVE", false), ("NORMAL", true)] {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("crisweep.db");
-        fs::write(&path, "").unwrap();
-        let connection = super::database::connect(&path, locking_mode).unwrap();
-        connection
-            .execute_batch("CREATE TABLE it (number)")
-            .unwrap();
-        assert_eq!(dir.path().join("crisweep.db-shm").exists(), shares);
+fn on_btrfs_others_read_the_database_without_memory_to_share() {
+    use super::database::{Database, ROLLBACK, WRITE_AHEAD, connect};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("crisweep.db");
+    let index = dir.path().join("crisweep.db-shm");
+    fs::write(&path, "").unwrap();
+    // The second one finds the write-ahead log of the first, as after an upgrade.
+    for (log, shares) in [(WRITE_AHEAD, true), (ROLLBACK, false)] {
+        let connection = connect(&path, log).unwrap();
+        let write = "CREATE TABLE IF NOT EXISTS it (number); INSERT INTO it VALUES (1)";
+        connection.execute_batch(write).unwrap();
+        assert_eq!(index.exists(), shares);
+        let other = Database::peek(dir.path()).unwrap();
+        let count = "SELECT count(*) FROM it";
+        let count: usize = other.query_row(count, [], |row| row.get(0)).unwrap();
+        assert_eq!(count, if shares { 1 } else { 2 });
+        drop((connection, other));
+        // Left by a process that ended without closing its database.
+        drop(fs::remove_file(&index));
     }
 }
 
