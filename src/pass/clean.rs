@@ -47,8 +47,11 @@ impl PassRun<'_> {
     ) -> Result<(), EarlyEnd> {
         let mut rounds = RoundProgress::default();
         // The wanted room depends on current usage.
-        if target == Target::Images && self.is_stale(look) {
-            *look = self.look_again().await?;
+        if target == Target::Images {
+            if self.is_stale(look) {
+                *look = self.look_again().await?;
+            }
+            self.await_room(look).await?;
         }
         for round in first_round..ROUNDS_MAX {
             let basis = Arc::clone(look);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::PassRun;
 use super::end::EarlyEnd;
 use super::queue::Queue;
-use crate::gc::images::{space_wanted, unknown_users};
+use crate::gc::images::{space_wanted, unknown_users, used_percent};
 use crate::gc::{Plan, Policy, Removal};
 use crate::model::{
     FilesystemUsage, Image, ImageId, Images, KeepReason, RemoveReason, Rows, Snapshot, Target,
@@ -37,8 +37,8 @@ const COMMIT_AWAITED: [Duration; 34] = [Duration::from_secs(1); 34];
 /// Progress of a pass towards free space.
 #[derive(Default)]
 pub(super) struct SpaceGoal {
-    /// The bytes to free and the usage before; `None` if no image is removed for space.
-    goal: Option<(u64, FilesystemUsage)>,
+    /// The usage before; `None` if no image is removed for space.
+    goal: Option<FilesystemUsage>,
     /// The file system was above the high threshold: further rounds go on to the low threshold.
     is_wanted: bool,
     /// A batch gained too little: something else fills the file system.
@@ -86,13 +86,12 @@ impl PassRun<'_> {
         self.report_image_problems(look, plan);
         let images = &self.policy.images;
         let usage = usage(look).filter(|_| images.enabled);
-        let wanted = usage.map_or(0, |usage| space_wanted(images, usage));
+        let is_wanted = usage.is_some_and(|usage| space_wanted(images, usage) > 0);
         let mut removals = plan.removals.iter();
         let makes_room = removals.any(|it| it.reason == RemoveReason::Space);
-        let goal = usage.map(|usage| (wanted, usage)).filter(|_| makes_room);
         self.space = SpaceGoal {
-            goal: goal.filter(|_| wanted > 0),
-            is_wanted: wanted > 0,
+            goal: usage.filter(|_| is_wanted && makes_room),
+            is_wanted,
             start: before_first_batch(look),
             ..SpaceGoal::default()
         };
@@ -132,8 +131,8 @@ impl PassRun<'_> {
         let has_progress = has_removed || has_failed && self.space.is_wanted;
         let goes_on = has_progress && !self.space.gained_too_little && !self.given_up;
         let goes_on = goes_on && self.images_are_known(look);
-        if !goes_on && let Some((wanted, before)) = self.space.goal {
-            self.report_missing_room(look, wanted, before);
+        if !goes_on && let Some(before) = self.space.goal {
+            self.report_missing_room(look, before);
         }
         goes_on
     }
@@ -145,7 +144,7 @@ impl PassRun<'_> {
         look: &mut Arc<Look>,
     ) -> Result<bool, EarlyEnd> {
         let listed = self.freed_images().saturating_sub(batch.freed);
-        let (Some(before), Some(mut after)) = (batch.usage, usage(look)) else {
+        let (Some(before), Some(after)) = (batch.usage, usage(look)) else {
             return Ok(true);
         };
         // Part of a gain says nothing of the rest there.
@@ -155,33 +154,67 @@ impl PassRun<'_> {
             listed / GAIN_LEAST
         };
         let rules = self.policy.images.freeing_on();
-        let mut is_measured_again = false;
-        for pause in pauses(look) {
-            if gained(before, after) >= expected || space_wanted(&rules, after) == 0 {
-                break;
-            }
-            self.rest(*pause).await;
-            self.bounds()?;
-            if let Some(measured) = self.runner.observer.image_filesystem().await {
-                is_measured_again |= measured != after;
-                after = measured;
-            }
-        }
-        if is_measured_again {
-            *look = self.look_again().await?;
-        }
+        let is_free = |usage| space_wanted(&rules, usage) == 0;
+        let is_enough = |usage| gained(before, usage) >= expected || is_free(usage);
+        let after = self.measure_until(look, after, is_enough).await?;
         let gain = gained(before, after);
-        let is_enough = gain >= listed / GAIN_LEAST || space_wanted(&rules, after) == 0;
+        let is_enough = gain >= listed / GAIN_LEAST || is_free(after);
         if !is_enough {
             self.report_problem(
                 Target::Images,
                 &format!(
                     "a batch of {listed} bytes, as the runtime lists them, freed {gain} bytes: something else fills \
-                     the file system, or images that stay share the layers; the rest stays"
+                     the file system, images that stay share the layers, or the runtime has not freed them; the rest \
+                     stays"
                 ),
             );
         }
         Ok(is_enough)
+    }
+
+    /// On btrfs, waits for the room that removals of other targets made, before images are planned for it.
+    pub(super) async fn await_room(&mut self, look: &mut Arc<Look>) -> Result<(), EarlyEnd> {
+        let others = [Target::Containers, Target::Sandboxes, Target::Logs];
+        let has_removed = others.into_iter().any(|target| self.gone_of(target) > 0);
+        let rules = self.policy.images.clone();
+        if let Some(now) = usage(look)
+            && has_removed
+            && self.removals_left > 0
+            && rules.enabled
+            && is_btrfs(look)
+        {
+            let is_free = |usage| space_wanted(&rules, usage) == 0;
+            self.measure_until(look, now, is_free).await?;
+        }
+        Ok(())
+    }
+
+    /// Measures until the runtime and the file system have had their time to free what was removed. Replaces a look that
+    /// is older than that.
+    async fn measure_until(
+        &mut self,
+        look: &mut Arc<Look>,
+        first: FilesystemUsage,
+        is_enough: impl Fn(FilesystemUsage) -> bool,
+    ) -> Result<FilesystemUsage, EarlyEnd> {
+        let mut usage = first;
+        if is_btrfs(look) && !is_enough(usage) {
+            let line = "images: waits for btrfs, which frees what was removed within 34 s";
+            self.record.line(line.to_owned());
+        }
+        for pause in pauses(look) {
+            if is_enough(usage) {
+                break;
+            }
+            self.rest(*pause).await;
+            self.bounds()?;
+            let measured = self.runner.observer.image_filesystem().await;
+            usage = measured.unwrap_or(usage);
+        }
+        if usage != first {
+            *look = self.look_again().await?;
+        }
+        Ok(usage)
     }
 
     /// Reports what keeps images that the policy would remove.
@@ -216,7 +249,7 @@ impl PassRun<'_> {
     }
 
     /// Reports how much space is still missing, if any, or that this is not known.
-    fn report_missing_room(&mut self, look: &Look, wanted: u64, before: FilesystemUsage) {
+    fn report_missing_room(&mut self, look: &Look, before: FilesystemUsage) {
         if let Some(why) = unmeasured(look) {
             self.report_problem(Target::Images, &why);
         }
@@ -224,11 +257,13 @@ impl PassRun<'_> {
         let Some(after) = usage(look).filter(|after| space_wanted(&rules, *after) > 0) else {
             return;
         };
-        let gain = gained(before, after);
+        let (gain, used) = (gained(before, after), used_percent(after));
         let low = rules.low_threshold_percent;
         self.report_problem(
             Target::Images,
-            &format!("freed {gain} of {wanted} bytes: the low mark ({low} %) is not reached"),
+            &format!(
+                "freed {gain} bytes: {used} % are in use, the low mark ({low} %) is not reached"
+            ),
         );
     }
 
@@ -254,14 +289,14 @@ impl PassRun<'_> {
             };
             after = measured.unwrap_or(after);
         }
-        if !gained_nothing(listed, start.usage, after) {
-            return;
-        }
         self.record.update(|pass| {
             if let Some(figures) = &mut pass.after {
                 figures.measured(after);
             }
         });
+        if !gained_nothing(listed, start.usage, after) {
+            return;
+        }
         let (before, after) = (start.usage.available_bytes, after.available_bytes);
         self.report_problem(
             Target::Images,

@@ -39,8 +39,8 @@ impl Claims {
         (least > in_use).then(|| OtherMount {
             usage,
             why: format!(
-                "the runtime says that images take at least {least} bytes at {}, but only {in_use} bytes of that mount \
-                 are in use: it is another file system",
+                "the runtime says that images take at least {claimed} bytes at {}, but only {in_use} bytes of that \
+                 mount are in use: it is another file system",
                 filesystem.mountpoint
             ),
         })
@@ -76,7 +76,7 @@ mod tests {
         };
         assert_eq!(claims.contradict(&btrfs, 83), None);
         let other = claims.contradict(&btrfs, 84).unwrap();
-        assert!(other.why.contains("at least 21 bytes"), "{}", other.why);
+        assert!(other.why.contains("at least 84 bytes"), "{}", other.why);
         assert!(claims.contradict(&filesystem(20), 21).is_some());
     }
 

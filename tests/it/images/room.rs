@@ -203,7 +203,7 @@ async fn a_disk_full_of_something_else_ends_with_all_that_may_go() {
     assert_eq!(pass["outcome"], "partial");
     let error = pass["errors"][0].as_str().unwrap();
     assert!(
-        error.contains(&format!("freed {} of ", 12 * MIB)),
+        error.contains(&format!("freed {} bytes: ", 12 * MIB)),
         "{error}"
     );
     assert!(pass["after"]["image_fs_used_ratio"].as_f64().unwrap() > 0.6);
