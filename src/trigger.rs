@@ -177,13 +177,19 @@ impl Worker {
             };
             let admission = state.admissions.admit(trigger, &id, now);
             let pass = admission.pass.as_deref();
-            let queued = state.admissions.waiting().find(|it| it.id == id).cloned();
-            if let Some(queued) = queued {
+            let waiting = |id: &str| state.admissions.waiting().find(|it| it.id == id);
+            if let Some(queued) = waiting(&id).cloned() {
                 self.enlist(&mut state, &queued, info, now);
             } else if admission.result == AlertResult::Merged
                 && let Some(record) = pass.and_then(|id| state.history.find(id))
             {
-                record.update(|pass| pass.merged_triggers += 1);
+                let asks_itself = pass.and_then(waiting).is_some_and(|it| !it.is_follow_up);
+                record.update(|pass| {
+                    pass.merged_triggers += 1;
+                    if pass.trigger.follow_up && asks_itself {
+                        pass.trigger = info;
+                    }
+                });
             }
             admissions.push(admission);
         }

@@ -73,7 +73,7 @@ impl Storm {
 
     pub(super) fn put_on(&self, standing: &mut Standing) {
         standing.storm = self.0.values().next().map(|StormAlert { name, .. }| {
-            format!("the alert {name} holds automatic passes on all nodes (fleet.storm_hold)")
+            format!("the alert {name} holds automatic passes (fleet.storm_hold)")
         });
     }
 

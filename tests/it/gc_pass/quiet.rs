@@ -166,6 +166,7 @@ async fn joins_a_follow_up() {
     rig.finished(&pass_of(&body)).await;
     let body = sent(&rig, asks("containers"), 202, "merged").await;
     let early = rig.finished(&pass_of(&body)).await;
+    assert_ne!(early["trigger"]["follow_up"], true, "{early:#}");
     let kept = &early["targets"]["containers"]["kept"]["too-young"];
     assert_eq!(kept, 3, "it began at once: {early:#}");
     until("the pass that follows both has cleaned", || async {
