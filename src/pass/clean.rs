@@ -288,12 +288,18 @@ impl PassRun<'_> {
     /// Takes the removals of a target that a lost runtime left open. Logs of removed containers are in no later plan,
     /// so they wait until logs are removed again; a slow removal of another target does not belong in this queue.
     fn take_open(&mut self, target: Target) -> Vec<Removal> {
-        let open = std::mem::take(&mut self.tally.open).into_iter();
-        let (logs, mut others): (Vec<_>, Vec<_>) =
-            open.partition(|removal| matches!(removal.expected, Expected::ContainerLog(_)));
-        self.open_logs.extend(logs);
+        self.take_open_logs();
+        let mut others = std::mem::take(&mut self.tally.open);
         others.retain(|removal| removal.subject.target == target);
         others
+    }
+
+    pub(super) fn take_open_logs(&mut self) {
+        let open = std::mem::take(&mut self.tally.open).into_iter();
+        let (logs, others): (Vec<_>, Vec<_>) =
+            open.partition(|removal| matches!(removal.expected, Expected::ContainerLog(_)));
+        self.open_logs.extend(logs);
+        self.tally.open = others;
     }
 
     /// Waits for the class probe in flight, or a moment.

@@ -138,11 +138,19 @@ fn named(removals: &[(Target, Text)]) -> String {
 impl PassRun<'_> {
     /// Waits for removals in flight, takes a last look, and returns how the pass ended.
     pub(super) async fn finish(mut self, end: Option<EarlyEnd>, dry_run: bool) -> PassEnd {
-        let mut given_up = self.drain().await;
+        let patience = self.config.runtime.removal_timeout + TIMEOUT_TOLD_WITHIN;
+        let mut left = self.drain(Instant::now() + patience).await;
         if let Some(look) = self.runner.observer.latest() {
+            let until = self.stops.logs_may_go_until();
+            if let Some(until) = until {
+                self.executor.let_logs_go(until);
+            }
+            self.take_open_logs();
             self.logs_follow(&look).await;
-            given_up |= self.drain().await;
+            let until = until.unwrap_or_else(|| Instant::now() + patience);
+            left.extend(self.drain(until).await);
         }
+        let given_up = !left.is_empty();
         // Also for a log: the report of a pass that was not asked for logs does not count it.
         self.incomplete |= given_up;
         if let Some(why) = self.executor.evidence().stay() {
@@ -157,6 +165,12 @@ impl PassRun<'_> {
         let end = end.or(late);
         if end.is_none() {
             self.report_open();
+        }
+        if end.is_some() || !self.tally.open.is_empty() {
+            let left = left.into_iter().map(|(_, id)| id);
+            self.runner
+                .journal
+                .not_begun(self.record.id(), left.collect());
         }
         if let Some(end) = &end {
             let held = matches!(end, EarlyEnd::Stopped(StopCause::Held));
@@ -190,14 +204,13 @@ impl PassRun<'_> {
         PassEnd::of(self.record, outcome, retry_after)
     }
 
-    /// Waits for removals in flight; says whether some were given up.
-    async fn drain(&mut self) -> bool {
+    /// Waits for removals in flight until then; returns those that were given up.
+    async fn drain(&mut self, until: Instant) -> Vec<(Target, Text)> {
         let record = self.record;
-        let until = Instant::now() + self.config.runtime.removal_timeout + TIMEOUT_TOLD_WITHIN;
         let on_done = |done| self.tally.note(done);
         let left = self.executor.drain(until, on_done).await;
         if left.is_empty() {
-            return false;
+            return left;
         }
         let (count, named) = (left.len(), named(&left));
         tracing::warn!(
@@ -209,7 +222,7 @@ impl PassRun<'_> {
         record.error(format!(
             "{counted} still under way when the pass ended: {named}"
         ));
-        true
+        left
     }
 
     /// Reports the last removals, if the runtime went away during them: nothing was tried after them.

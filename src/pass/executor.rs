@@ -92,6 +92,8 @@ pub(super) struct Executor {
     /// Nothing starts before this, to relieve the disk.
     rest_until: Option<Instant>,
     stops: Stops,
+    /// The pass must end, and only logs of removed containers start, until then.
+    logs_until: Option<Instant>,
     /// The same removals, for a person who stops the pass.
     in_flight: InFlight,
 }
@@ -116,8 +118,14 @@ impl Executor {
             scouts: 0,
             rest_until: None,
             stops,
+            logs_until: None,
             in_flight,
         }
+    }
+
+    /// Lets logs of removed containers start until then, although the pass must end: nothing else would remove them.
+    pub(super) fn let_logs_go(&mut self, until: Instant) {
+        self.logs_until = Some(until);
     }
 
     /// Returns what keeps evidence.
@@ -231,12 +239,26 @@ impl Executor {
         let rest = self.one_by_one.rest(self.limiter.is_under_pressure());
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
-            _ = self.stops.wait() => {}
+            () = self.stopped() => {}
         }
     }
 
     fn is_stopped(&self) -> bool {
-        self.stops.reached().is_some()
+        match self.logs_until {
+            Some(until) => Instant::now() >= until,
+            None => self.stops.reached().is_some(),
+        }
+    }
+
+    /// Waits until nothing may start any more.
+    fn stopped(&self) -> impl Future<Output = ()> + use<> {
+        let (stops, logs_until) = (self.stops.clone(), self.logs_until);
+        async move {
+            match logs_until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => drop(stops.wait().await),
+            }
+        }
     }
 
     /// Says whether a removal has ever started.
@@ -361,11 +383,10 @@ impl Executor {
             .min()
             .unwrap_or_else(|| Instant::now() + PRESSURE_EVERY);
         self.read_pressure().await;
-        let stops = self.stops.clone();
-        let idle = self.is_idle();
+        let (stopped, idle) = (self.stopped(), self.is_idle());
         tokio::select! {
             done = self.ended(), if !idle => done,
-            _ = stops.wait() => None,
+            () = stopped => None,
             () = tokio::time::sleep_until(turns_slow) => None,
         }
     }

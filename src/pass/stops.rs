@@ -11,6 +11,10 @@ use tokio_util::sync::CancellationToken;
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// Grace for removals in flight at the deadline.
 const DEADLINE_GRACE: Duration = Duration::from_millis(1_200);
+/// How long after a stop logs of removed containers still go.
+const STOP_LOGS: Duration = Duration::from_secs(2);
+/// How long after the deadline they do.
+const DEADLINE_LOGS: Duration = Duration::from_millis(600);
 /// How long a cancelled pass waits for its last look.
 const CANCELLED_LOOK: Duration = Duration::from_secs(2);
 /// How long after its deadline a pass waits for its last look. Together with the journal's wait, the pass ends
@@ -99,6 +103,17 @@ impl Stops {
             StopCause::Cancelled | StopCause::Held => sleep(CANCELLED_LOOK).await,
             StopCause::Deadline => self.after_deadline(DEADLINE_LOOK).await,
         }
+    }
+
+    /// Returns until when logs of removed containers may go, if the pass must end.
+    pub(super) fn logs_may_go_until(&self) -> Option<Instant> {
+        let until = match self.reached()? {
+            StopCause::Cancelled | StopCause::Held | StopCause::Shutdown => {
+                Instant::now() + STOP_LOGS
+            }
+            StopCause::Deadline => self.deadline.unwrap_or_else(Instant::now) + DEADLINE_LOGS,
+        };
+        Some(until)
     }
 
     async fn after_deadline(&self, grace: Duration) {

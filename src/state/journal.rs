@@ -21,7 +21,7 @@ use super::passes::{self, RemovalEnd, RemovalIntent};
 use super::store::{StateDir, Stored};
 use super::writer::{self, PassPhase, StateStatus, WriterHealth, WriterJob};
 use crate::gc::Removal;
-use crate::model::{FleetHold, Pass, RemovalOutcome};
+use crate::model::{FleetHold, Pass, RemovalOutcome, Text};
 use prometheus_client::metrics::counter::Counter;
 
 /// Writes that may wait for the disk; the intents of a batch are one.
@@ -164,6 +164,14 @@ impl Journal {
         }
         self.put(1, PassPhase::Runs, move |writing| {
             passes::put_outcome(writing, &ended)
+        });
+    }
+
+    /// Writes that no other removal that the pass intended has begun, except these, whose results are not known.
+    pub fn not_begun(&self, pass_id: &str, unknown: Vec<Text>) {
+        let id = pass_id.to_owned();
+        self.put(1, PassPhase::Runs, move |writing| {
+            passes::put_not_begun(writing, &id, &unknown)
         });
     }
 

@@ -10,7 +10,9 @@ use serde_json::Value;
 
 use super::database::Writing;
 use crate::gc::Removal;
-use crate::model::{Outcome, Pass, PassState, PastFailure, RemovalOutcome, RemoveReason, Target};
+use crate::model::{
+    Outcome, Pass, PassState, PastFailure, RemovalOutcome, RemoveReason, Target, Text,
+};
 
 /// The most passes taken from the database at a start; the newest.
 const PASSES_MAX: usize = 100;
@@ -26,6 +28,8 @@ const ID_MAX: usize = 1000;
 const ERROR_MAX: usize = 2000;
 /// Errors that a too long report keeps.
 const ERRORS_MAX: usize = 20;
+/// Why a removal that was intended did not begin.
+const NOT_BEGUN: &str = "the pass had to end";
 /// Now, in milliseconds.
 pub(super) const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
@@ -105,7 +109,7 @@ impl RemovalEnd {
             pass: pass.to_owned(),
             object: RemovalIntent::new(0, removal),
             outcome: if outcome == RemovalOutcome::NotBegun {
-                RemovalOutcome::skipped("the pass had to end")
+                RemovalOutcome::skipped(NOT_BEGUN)
             } else {
                 outcome
             },
@@ -158,7 +162,16 @@ pub(super) fn put_intended(
          created_at, reason, intended_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {NOW})"
     );
     let mut put = writing.sql.prepare_cached(&put)?;
+    // One that did not begin in an earlier batch.
+    let again = format!(
+        "UPDATE removals SET batch = ?, intended_at = {NOW} WHERE id = ? AND pass_id = ? AND target = ? AND result IS NULL"
+    );
+    let mut again = writing.sql.prepare_cached(&again)?;
     for object in objects {
+        let same = (object.batch, &object.id, pass_id, object.target.label());
+        if again.execute(same)? > 0 {
+            continue;
+        }
         put.execute((
             pass_id,
             object.batch,
@@ -212,6 +225,21 @@ pub(super) fn put_outcome(writing: &Writing<'_>, ended: &RemovalEnd) -> rusqlite
         note_failure(writing, &object.id, &ended.outcome)?;
     }
     Ok(())
+}
+
+/// Writes that what a pass intended did not begin, except removals of these ids, whose results are unknown.
+pub(super) fn put_not_begun(
+    writing: &Writing<'_>,
+    pass_id: &str,
+    unknown: &[Text],
+) -> rusqlite::Result<()> {
+    let unknown = serde_json::to_string(unknown).unwrap_or_default();
+    let put = format!(
+        "UPDATE removals SET result = 'skipped', why = ?, ended_at = {NOW} WHERE pass_id = ? AND result IS NULL \
+         AND id NOT IN (SELECT value FROM json_each(?))"
+    );
+    let mut put = writing.sql.prepare_cached(&put)?;
+    put.execute((NOT_BEGUN, pass_id, unknown)).map(drop)
 }
 
 /// Puts a sandbox into the table of failures, or takes it out.
@@ -331,7 +359,8 @@ pub(super) fn cut_off(sql: &Connection, mut pass: Pass) -> rusqlite::Result<Pass
             open += count;
             continue;
         }
-        let Some(report) = word(&target).map(|target| pass.targets.entry(target).or_default())
+        // Logs of removed containers are not counted in a pass that was not asked for logs.
+        let Some(report) = word(&target).and_then(|target: Target| pass.targets.get_mut(&target))
         else {
             continue;
         };

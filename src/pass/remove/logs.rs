@@ -112,6 +112,7 @@ impl LogRemover {
                 }
                 let (name, inode, planned) = (removal.subject.name.clone(), *inode, *modified_at);
                 let work = move |roots: &Roots| pod_dir(roots, &name, inode, planned);
+                self.may_go_on()?;
                 Ok(self.run(thread, work).await)
             }
             Expected::LogLink(id) => {
@@ -120,6 +121,7 @@ impl LogRemover {
                 }
                 let name = removal.subject.name.clone();
                 let work = move |roots: &Roots| dead_link(roots, &name);
+                self.may_go_on()?;
                 Ok(self.run(thread, work).await)
             }
             Expected::ContainerLog(container) => self.of_container(thread, client, container).await,
@@ -168,14 +170,19 @@ impl LogRemover {
         Ok(())
     }
 
+    /// Ends the removal if the pass must end. The log of a removed container goes all the same.
+    fn may_go_on(&self) -> RemovalStep {
+        if self.stops.reached().is_some() {
+            return Err(RemovalOutcome::NotBegun);
+        }
+        Ok(())
+    }
+
     async fn run(
         &self,
         thread: FreeThread,
         work: impl FnOnce(&Roots) -> Result<RemovalOutcome, Error> + Send + 'static,
     ) -> RemovalOutcome {
-        if self.stops.reached().is_some() {
-            return RemovalOutcome::NotBegun;
-        }
         let roots = Arc::clone(&self.roots);
         match thread.run(self.patience, move || work(&roots)).await {
             Ok(Ok(outcome)) => outcome,

@@ -1,11 +1,12 @@
 //! The logs of removed containers.
 
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use crisweep_proto::cri::{ContainerState, ListContainersResponse};
 use crisweep_sim::{ContainerRecord, Fault, Options, PodSpec, Rpc, Sim, hours};
 use prost::Message;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::tree::{Tree, verdict};
@@ -321,6 +322,45 @@ async fn logs_that_a_lost_runtime_left_open_after_the_last_batch_go_before_the_p
         "{pass:#}"
     );
     assert_eq!(tree.files().len(), 4, "{:?}", tree.files());
+}
+
+#[tokio::test]
+async fn a_pass_that_is_cancelled_takes_the_logs_of_what_it_removed_and_says_what_did_not_begin() {
+    let tree = Tree::plain();
+    let (rig, ids) = five_one_by_one(&tree, 50).await;
+    rig.sim
+        .set_removal_fault(&ids[2], Fault::slow(Duration::from_secs(1)));
+    let id = rig.begin_gc("target=containers").await;
+    until_true("two are gone", || rig.sim.containers().len() == 4).await;
+    rig.delete(&format!("/api/v1/passes/{id}")).await;
+    let pass = rig.finished(&id).await;
+    let report = &pass["targets"]["containers"];
+    assert_eq!(
+        (&report["removed"], &report["remaining"]),
+        (&json!(3), &json!(2)),
+        "{pass:#}"
+    );
+    // Of the one that runs and of two that stay.
+    assert_eq!(tree.files().len(), 3 * 4, "{:?}", tree.files());
+    let audit = rig.get(&format!("/api/v1/removals?pass={id}")).await.json();
+    let of_object = |row: &Value| {
+        let field = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
+        (field("target"), field("result"))
+    };
+    let mut results: Vec<_> = audit["removals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(of_object)
+        .collect();
+    results.sort();
+    let rows = |target: &str, result: &str, count| {
+        std::iter::repeat_n((target.to_owned(), result.to_owned()), count)
+    };
+    let expected = rows("containers", "removed", 3)
+        .chain(rows("containers", "skipped", 2))
+        .chain(rows("logs", "removed", 3));
+    assert_eq!(results, expected.collect::<Vec<_>>(), "{audit:#}");
 }
 
 #[tokio::test]
