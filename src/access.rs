@@ -273,7 +273,7 @@ impl Access {
     }
 
     fn takes_passwords_only_as_tokens(&self) -> bool {
-        !self.tokens.files().is_empty() && !self.has_users()
+        !self.tokens.files.is_empty() && !self.has_users()
     }
 
     async fn by_token(&self, token: &str, asking: Asking<'_>) -> Decision {
@@ -336,7 +336,7 @@ impl Access {
 
     /// Says whether reading needs a credential.
     pub fn guards_reading(&self) -> bool {
-        !self.tokens.files().read.is_empty() || self.has_users() || self.review.is_some()
+        !self.tokens.files.read.is_empty() || self.has_users() || self.review.is_some()
     }
 
     /// Says whether the handshake demands a certificate, and verifies it.
@@ -349,7 +349,7 @@ impl Access {
     }
 
     fn takes_tokens(&self) -> bool {
-        !self.tokens.files().is_empty() || self.review.is_some()
+        !self.tokens.files.is_empty() || self.review.is_some()
     }
 
     fn has_users(&self) -> bool {

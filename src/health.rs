@@ -298,11 +298,11 @@ fn percent(value: f64) -> String {
 #[derive(Clone, Debug, PartialEq)]
 pub struct HealthReport {
     /// The findings, the worst first.
-    findings: Vec<HealthFinding>,
+    pub findings: Vec<HealthFinding>,
     /// Who told the facts.
     asked: Option<&'static str>,
     /// What to say where nothing is wrong.
-    well: String,
+    pub well: String,
     facts: Option<HealthFacts>,
 }
 
@@ -330,16 +330,6 @@ impl HealthReport {
     pub fn severity(&self) -> HealthState {
         let worst = self.findings.iter().map(|finding| finding.severity).max();
         worst.unwrap_or(HealthState::Ok)
-    }
-
-    /// Returns what is wrong or not known, the worst first.
-    pub fn findings(&self) -> &[HealthFinding] {
-        &self.findings
-    }
-
-    /// Returns what to say where nothing is wrong.
-    pub fn well(&self) -> &str {
-        &self.well
     }
 
     /// Returns node-problem-detector's exit code.

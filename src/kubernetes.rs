@@ -34,7 +34,8 @@ const SMALL_DISK_CALLS_MAX: usize = 2;
 
 /// A client of the API server, or of a kubelet, which takes the same credentials.
 pub struct ApiClient {
-    server: ApiServer,
+    /// The server that it asks.
+    pub server: ApiServer,
     answer_max_bytes: u64,
     /// Threads for reading the files.
     disk: BlockingPool,
@@ -84,11 +85,6 @@ impl ApiClient {
             SMALL_MAX_BYTES,
             BlockingPool::new(SMALL_DISK_CALLS_MAX),
         )
-    }
-
-    /// Returns the API server that it asks.
-    pub fn server(&self) -> &ApiServer {
-        &self.server
     }
 
     /// Gets `path`, which may have a query. The caller bounds the time.

@@ -209,11 +209,11 @@ impl<'a> PassRun<'a> {
             runner.disk.pressure.clone(),
         );
         let deadline = config.gc.deadline.map(|deadline| Instant::now() + deadline);
-        let (cancelled, held) = (record.cancelled().clone(), record.held().clone());
+        let (cancelled, held) = (record.cancelled.clone(), record.held.clone());
         let stops = Stops::new(cancelled, held, shutdown.clone(), deadline);
         let gone = Gone::default();
-        let remover = Remover::new(runner, config, record.id(), gone.clone(), stops.clone());
-        let in_flight = record.in_flight().clone();
+        let remover = Remover::new(runner, config, &record.id, gone.clone(), stops.clone());
+        let in_flight = record.in_flight.clone();
         let ceiling = config.gc.max_concurrency;
         let executor = Executor::new(remover, ceiling, pressure, stops.clone(), in_flight);
         Self {
@@ -338,7 +338,7 @@ impl<'a> PassRun<'a> {
             let wait = self.runner.observer.unsettled_for().await;
             let seconds = wait.as_secs_f64();
             let line = format!("waiting {seconds:.0} s for the pod source to settle (pods.settle)");
-            tracing::info!(pass.id = %self.record.id(), seconds, "waiting for the pod source to settle");
+            tracing::info!(pass.id = %self.record.id, seconds, "waiting for the pod source to settle");
             self.record.line(line);
             self.rest(wait).await;
             if let Err(end) = self.not_stopped() {
@@ -433,7 +433,7 @@ impl<'a> PassRun<'a> {
         }
         self.record
             .line("the runtime went away; waiting for it".to_owned());
-        tracing::warn!(pass.id = %self.record.id(), "the runtime went away in mid-pass");
+        tracing::warn!(pass.id = %self.record.id, "the runtime went away in mid-pass");
         let client = self.runner.observer.client();
         let until = Instant::now() + self.config.runtime.removal_timeout;
         loop {

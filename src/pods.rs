@@ -177,7 +177,8 @@ pub struct PodSource {
     /// This node's name: an answer with a pod of another node is invalid.
     node: String,
     origin: PodOrigin,
-    settle: Duration,
+    /// How far apart two answers must be to be believed.
+    pub settle: Duration,
     /// Timeout of each answer.
     pub timeout: Duration,
     /// Threads for looking at files and sockets, and for reading them.
@@ -367,11 +368,6 @@ impl PodSource {
             let what = self.origin.source.words();
             Some(Err(Error::Timeout { what, after }))
         })
-    }
-
-    /// Returns how far apart two answers must be to be believed.
-    pub fn settle(&self) -> Duration {
-        self.settle
     }
 
     /// Changes the source; good answers of one source never count for another.

@@ -274,7 +274,7 @@ impl Observer {
     /// missing from its latest answer count as deleted.
     pub async fn unsettled_for(&self) -> Duration {
         let memory = self.inner.memory.lock().await;
-        let absent = memory.pod_histories.unsettled_for(memory.pods.settle());
+        let absent = memory.pod_histories.unsettled_for(memory.pods.settle);
         memory.pods.unsettled_for().max(absent)
     }
 
@@ -401,7 +401,7 @@ async fn look(
     let lists = (&containers, &sandboxes);
     let filling = memory.fill_logs(client, &mut logs, lists, &answer.pods, taken_at);
     filling.await;
-    let exits = memory.statuses.last_exits();
+    let exits = &memory.statuses.last_exits;
     Look {
         taken_at,
         uptime: uptime::uptime(&inner.statvfs.pool, &inner.host_root).await,

@@ -224,7 +224,7 @@ impl Worker {
         };
         let line = self.inner.withdrawn_lines.admit(self.inner.began.elapsed());
         self.end(&record, "the alert resolved before its pass began", line);
-        Admission::with_pass(AlertResult::Withdrawn, record.id())
+        Admission::with_pass(AlertResult::Withdrawn, &record.id)
     }
 
     /// Cancels a pass: drops a waiting one; a running one starts nothing more. Returns it, or `None` if the

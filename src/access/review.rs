@@ -230,7 +230,7 @@ impl Reviewer {
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => wire::status::<W>(&answer.bytes)
                 .ok_or_else(|| format!("the API server's answer is no {}", W::KIND)),
-            status => Err(advice(self.client.server(), status)),
+            status => Err(advice(&self.client.server, status)),
         }
     }
 }

@@ -71,7 +71,7 @@ pub(super) struct TokenMatch {
 /// The tokens of all files.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    files: BearerTokenFiles,
+    pub(super) files: BearerTokenFiles,
     /// Keys the digests, so that the time of a comparison says nothing about a token.
     key: hmac::Key,
     disk: BlockingPool,
@@ -108,11 +108,6 @@ impl Tokens {
             in_force: RwLock::new(Arc::new(in_force)),
             reading: tokio::sync::Mutex::default(),
         })
-    }
-
-    /// Returns the files.
-    pub(super) fn files(&self) -> &BearerTokenFiles {
-        &self.files
     }
 
     /// Returns whose token this is; `None` if it is in no file.

@@ -191,7 +191,7 @@ impl Sender {
         path: &str,
         body: &serde_json::Value,
     ) -> Result<(), SendError> {
-        let line = self.client.server().line(method.as_str(), path);
+        let line = self.client.server.line(method.as_str(), path);
         let other = |why: String| SendError::Other(format!("{line}: {why}"));
         let json = body.to_string().into_bytes();
         let answer = self.client.send_within(TIMEOUT, method, path, json).await;

@@ -306,7 +306,7 @@ impl SlotKeeper {
 
     async fn ask(&self, method: Method, slot: u32, json: Vec<u8>) -> Result<Lease, LeaseError> {
         let path = format!("{}{slot}", self.slots.path);
-        let line = self.client.server().line(method.as_str(), &path);
+        let line = self.client.server.line(method.as_str(), &path);
         let other = |why: String| LeaseError::Other(format!("{line}: {why}"));
         let answer = self.client.send_within(TIMEOUT, method, &path, json).await;
         let answer = answer.map_err(|error| other(error.shown()))?;

@@ -241,7 +241,7 @@ impl Fleet {
 }
 
 async fn read(client: &ApiClient, path: &str) -> HoldAnswer {
-    let line = client.server().line("GET", path);
+    let line = client.server.line("GET", path);
     let asking = client.send_within(TIMEOUT, Method::GET, path, Vec::new());
     let answer = match asking.await {
         Ok(answer) => answer,

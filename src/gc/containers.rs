@@ -89,7 +89,7 @@ impl<'a> ContainerJudge<'a> {
         knowledge: &'a Knowledge<'a>,
         newest: &'a Newest,
     ) -> (Self, Vec<Option<Verdict>>) {
-        let index = knowledge.index();
+        let index = &knowledge.index;
         let snapshot = index.snapshot;
         let mut judge = Self {
             policy,
@@ -172,11 +172,11 @@ impl<'a> ContainerJudge<'a> {
     }
 
     fn snapshot(&self) -> &'a Snapshot {
-        self.knowledge.index().snapshot
+        self.knowledge.index.snapshot
     }
 
     fn pod_state(&self, place: usize) -> PodKnowledge {
-        let index = self.knowledge.index();
+        let index = &self.knowledge.index;
         self.knowledge.at(index.pod_of_container(place))
     }
 
@@ -197,7 +197,7 @@ impl<'a> ContainerJudge<'a> {
 
     /// Says whether the pod of the container at this place is quiet, or needs not to be.
     fn is_quiet(&self, place: usize) -> bool {
-        let pod = self.knowledge.index().pod_of_container(place);
+        let pod = self.knowledge.index.pod_of_container(place);
         !self.newest.has(place) || self.quiet.allows(pod)
     }
 
@@ -207,7 +207,7 @@ impl<'a> ContainerJudge<'a> {
     }
 
     fn by_cap(&self, place: usize) -> Option<Verdict> {
-        let group = self.knowledge.index().group_of(place);
+        let group = self.knowledge.index.group_of(place);
         // After a clock step one that is newest by its attempt can lie beyond `max_per_container`. It would
         // be within it, and count, after the cap has removed later ones: so it is removed with them. With limit 0
         // it counts already.

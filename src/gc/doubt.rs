@@ -13,7 +13,7 @@ impl PodDoubt {
                 return format!(
                     "the machine started {} ago and no pod is up yet; a pod that the pod list lacks counts as \
                      deleted when a sandbox is ready, or {} after the start",
-                    span(knowledge.index().snapshot.uptime),
+                    span(knowledge.index.snapshot.uptime),
                     span(AFTER_REBOOT),
                 );
             }

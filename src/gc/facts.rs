@@ -69,8 +69,8 @@ impl<'a> PlanFacts<'a> {
         Self {
             snapshot,
             policy,
-            newest_containers: knowledge.index().newest_containers(),
-            newest_sandboxes: knowledge.index().newest_sandboxes(),
+            newest_containers: knowledge.index.newest_containers(),
+            newest_sandboxes: knowledge.index.newest_sandboxes(),
             gone,
             knowledge,
             containers: containers.map(|(row, at)| (row.id.as_str(), at)).collect(),

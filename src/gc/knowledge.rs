@@ -23,7 +23,8 @@ pub(super) const AFTER_REBOOT: Duration = Duration::from_secs(15 * 60);
 /// What is known of each pod that the runtime has something of.
 #[derive(Debug)]
 pub struct Knowledge<'a> {
-    index: SnapshotIndex<'a>,
+    /// The numbers of the snapshot's records.
+    pub(super) index: SnapshotIndex<'a>,
     node: NodeKnowledge<'a>,
     pods: Vec<PodSigns<'a>>,
     /// By the pods' numbers.
@@ -102,11 +103,6 @@ impl<'a> Knowledge<'a> {
             }
         }
         self
-    }
-
-    /// Returns the numbers of the snapshot's records.
-    pub(super) fn index(&self) -> &SnapshotIndex<'a> {
-        &self.index
     }
 
     /// Returns how far the pod source is believed.

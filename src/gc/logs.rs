@@ -38,7 +38,7 @@ pub(super) fn judge<'a>(
     gone: &RowSet,
     mut each: impl FnMut(LogObject<'a>, Verdict),
 ) {
-    let snapshot = knowledge.index().snapshot;
+    let snapshot = knowledge.index.snapshot;
     let states = states(snapshot);
     for dir in &snapshot.logs.dirs {
         let verdict = LogDirJudge::new(policy, knowledge, dir).verdict();
@@ -175,7 +175,7 @@ impl<'a> LogDirJudge<'a> {
         let Some(pod) = &self.pod else {
             return keep(KeepReason::ForeignName, rule == Rule::ForeignName);
         };
-        let index = self.knowledge.index();
+        let index = &self.knowledge.index;
         let state = || self.knowledge.get_or_absent(&pod.uid, self.dir.modified_at);
         match rule {
             Rule::ForeignName => None,

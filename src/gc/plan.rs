@@ -83,7 +83,7 @@ pub(super) fn removable_of_unknown(
     targets: &BTreeSet<Target>,
 ) -> BTreeMap<(Target, PodDoubt), usize> {
     let verdicts = Verdicts::of(policy, knowledge, targets, None);
-    let index = known.index();
+    let index = &known.index;
     let mut counts = BTreeMap::new();
     let mut count = |target, pod: Option<usize>, verdict: &Verdict| {
         let unknown = known.at(pod) == PodKnowledge::Unknown;
@@ -126,7 +126,7 @@ impl<'a> Verdicts<'a> {
         targets: &BTreeSet<Target>,
         earlier: Option<&PlannedObjects>,
     ) -> Self {
-        let index = knowledge.index();
+        let index = &knowledge.index;
         let snapshot = index.snapshot;
         let mut verdicts = Self {
             containers: Vec::new(),
@@ -171,7 +171,7 @@ impl<'a> Verdicts<'a> {
 
     /// Keeps sandboxes, logs and images that the earlier plan does not remove.
     fn keep_to(&mut self, earlier: &PlannedObjects, knowledge: &Knowledge<'a>) {
-        let snapshot = knowledge.index().snapshot;
+        let snapshot = knowledge.index.snapshot;
         for (row, verdict) in snapshot.sandboxes.iter().zip(&mut self.sandboxes) {
             let object = || (Target::Sandboxes, row.id.text().clone(), row.created_at);
             earlier.keep_others(verdict, object);
@@ -242,7 +242,7 @@ impl Summary {
 impl Plan {
     /// Adds every object, in order.
     fn fill(&mut self, policy: &Policy, knowledge: &Knowledge<'_>, verdicts: Verdicts<'_>) {
-        let index = knowledge.index();
+        let index = &knowledge.index;
         let snapshot = index.snapshot;
         for (target, verdict) in verdicts.all() {
             self.summary.entry(target).or_default().count(verdict);
@@ -376,11 +376,6 @@ impl Plan {
             let verdict = Verdict::Keep(kept.reason);
             kept.detail = facts.detail(&kept.subject, verdict).into();
         }
-    }
-
-    /// Returns the removals in order, and drops everything else.
-    pub fn into_removals(self) -> Vec<Removal> {
-        self.removals
     }
 
     /// Returns the removals of one target, in order.

@@ -20,7 +20,7 @@ impl Quiet {
     /// Judges every pod once: most have several records.
     pub(super) fn of(knowledge: &Knowledge<'_>, policy: &Policy) -> Self {
         let judge = QuietJudge {
-            snapshot: knowledge.index().snapshot,
+            snapshot: knowledge.index.snapshot,
             enough: policy.pods.quiet,
             assume_finished_after: policy.assume_finished_after,
         };

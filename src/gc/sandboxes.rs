@@ -90,7 +90,7 @@ impl<'a> SandboxJudge<'a> {
         newest: &'a Newest,
         gone: &RowSet,
     ) -> (Self, Vec<Option<Verdict>>) {
-        let index = knowledge.index();
+        let index = &knowledge.index;
         let snapshot = index.snapshot;
         let mut judge = Self {
             policy,
@@ -171,16 +171,16 @@ impl<'a> SandboxJudge<'a> {
     }
 
     fn snapshot(&self) -> &'a Snapshot {
-        self.knowledge.index().snapshot
+        self.knowledge.index.snapshot
     }
 
     fn pod_state(&self, place: usize) -> PodKnowledge {
-        let index = self.knowledge.index();
+        let index = &self.knowledge.index;
         self.knowledge.at(index.pod_of_sandbox(place))
     }
 
     fn is_quiet(&self, place: usize) -> bool {
-        let index = self.knowledge.index();
+        let index = &self.knowledge.index;
         self.quiet.allows(index.pod_of_sandbox(place))
     }
 }

@@ -58,7 +58,7 @@ pub(super) async fn post(
     let (record, result) = submit(&service, &ask, by)?;
     let mut response = match client {
         _ if ask.follow => follow(&record),
-        ClientKind::Browser => see_other("/gc", record.id()),
+        ClientKind::Browser => see_other("/gc", &record.id),
         ClientKind::Program => answer(record, ask.wait).await,
     };
     let result = HeaderValue::from_static(result.label());
@@ -120,7 +120,7 @@ async fn answer(record: Arc<PassRecord>, wait: Option<Duration>) -> Response {
 
 /// Streams the pass's progress line by line until the pass is done.
 fn follow(record: &Arc<PassRecord>) -> Response {
-    let location = format!("/api/v1/passes/{}", record.id());
+    let location = format!("/api/v1/passes/{}", record.id);
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
         (header::LOCATION, location),
@@ -154,7 +154,7 @@ fn lines(record: &Arc<PassRecord>) -> impl Stream<Item = Result<Bytes, Infallibl
             }
             let is_running = watch.borrow().state == PassState::Running;
             let does = if is_running { "runs" } else { "waits" };
-            let text = format!("pass {} {does}\n", record.id());
+            let text = format!("pass {} {does}\n", record.id);
             return Some((Ok(Bytes::from(text)), (record, watch, sent, false)));
         }
     })

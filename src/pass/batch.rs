@@ -27,7 +27,7 @@ impl PassRun<'_> {
             .flat_map(|batch| batch.removals.iter().map(|it| (batch.number, it)));
         let due: Vec<(u64, &Removal)> = due.collect();
         let journal = &self.runner.journal;
-        let pass = self.record.id();
+        let pass = &self.record.id;
         journal.intended(pass, &due, JOURNAL_PATIENCE).await;
         if !self.executor.has_started_any() {
             self.keep_snapshot(look);
@@ -52,7 +52,7 @@ impl PassRun<'_> {
             }
         });
         tracing::info!(
-            pass.id = %self.record.id(),
+            pass.id = %self.record.id,
             target = target.label(),
             batch = number,
             size = removals.len(),
@@ -74,7 +74,7 @@ impl PassRun<'_> {
         let (look, config) = (Arc::clone(look), self.config.clone());
         let quarantine = self.runner.next_attempts(look.taken_at);
         let (journal, taken_at) = (&self.runner.journal, look.taken_at);
-        journal.keep_snapshot(self.record.id(), taken_at, at_most, move || {
+        journal.keep_snapshot(&self.record.id, taken_at, at_most, move || {
             let snapshot = look.snapshot(quarantine).ok()?;
             snapshot_file::encode(&look.about(&config), &config.policy, &snapshot).ok()
         });

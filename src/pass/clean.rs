@@ -98,7 +98,7 @@ impl PassRun<'_> {
             return Ok(None);
         }
         // Kept objects are already reported; free them.
-        let mut removals = plan.into_removals();
+        let mut removals = plan.removals;
         self.runner.failures.lock().put_last(&mut removals);
         for removal in &removals {
             let found = (target, removal.subject.id.clone());

@@ -170,7 +170,7 @@ impl PassRun<'_> {
             let left = left.into_iter().map(|(_, id)| id);
             self.runner
                 .journal
-                .not_begun(self.record.id(), left.collect());
+                .not_begun(&self.record.id, left.collect());
         }
         if let Some(end) = &end {
             let held = matches!(end, EarlyEnd::Stopped(StopCause::Held));
@@ -214,7 +214,7 @@ impl PassRun<'_> {
         }
         let (count, named) = (left.len(), named(&left));
         tracing::warn!(
-            pass.id = %record.id(),
+            pass.id = %record.id,
             count,
             "removals were still under way when the pass ended: {named}"
         );
@@ -300,7 +300,7 @@ impl PassRun<'_> {
             report.next_try = Some(next_try);
         });
         tracing::info!(
-            pass.id = %self.record.id(), count, %next_try, "quarantined sandboxes are skipped"
+            pass.id = %self.record.id, count, %next_try, "quarantined sandboxes are skipped"
         );
         self.record.line(format!(
             "sandboxes: {count} are quarantined after failed removals; the next is tried again from {next_try} on"
@@ -311,7 +311,7 @@ impl PassRun<'_> {
         if !seen.is_all() {
             let line =
                 "the runtime's lists could not be read completely; only what is certain is removed";
-            tracing::warn!(pass.id = %self.record.id(), ?seen, "{line}");
+            tracing::warn!(pass.id = %self.record.id, ?seen, "{line}");
             self.record.line(line.to_owned());
         }
     }
@@ -361,7 +361,7 @@ impl PassRun<'_> {
         self.incomplete = true;
         let error = format!("{target}: {why}");
         if !self.record.pass().errors.contains(&error) {
-            tracing::warn!(pass.id = %self.record.id(), target = target.label(), why, "the pass cannot do all that it was asked for");
+            tracing::warn!(pass.id = %self.record.id, target = target.label(), why, "the pass cannot do all that it was asked for");
             self.record.error(error);
         }
     }

@@ -130,7 +130,7 @@ impl Executor {
 
     /// Returns what keeps evidence.
     pub(super) fn evidence(&self) -> &EvidenceKeeper {
-        self.remover.evidence()
+        &self.remover.evidence
     }
 
     /// Starts the removals of batches that rest on `look`, side by side, and returns as `until` says; what did
@@ -236,7 +236,7 @@ impl Executor {
     /// Waits until the next image may start, or the pass must end.
     async fn rest(&mut self) {
         self.read_pressure().await;
-        let rest = self.one_by_one.rest(self.limiter.is_under_pressure());
+        let rest = self.one_by_one.rest(self.limiter.is_under_pressure);
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
             () = self.stopped() => {}
@@ -354,7 +354,7 @@ impl Executor {
 
     /// Finds removals in flight that wait for something other than the disk.
     fn note_waiting(&mut self) {
-        let usual = self.limiter.usual_latency();
+        let usual = &self.limiter.usual_latency;
         let (long, certain) = (usual.clearly_longer(), usual.certainly_waits());
         for (number, started) in &mut self.started {
             let age = started.at.elapsed();
@@ -373,7 +373,7 @@ impl Executor {
 
     /// Waits until a removal ends, another one may start, or the pass must end.
     async fn next(&mut self) -> Option<FinishedRemoval> {
-        let long = self.limiter.usual_latency().clearly_longer();
+        let long = self.limiter.usual_latency.clearly_longer();
         let ages = [long, (2 * long).min(SLOW), SLOW];
         let started = self.started.values();
         let turns_slow = started
@@ -405,7 +405,7 @@ impl Executor {
         let RunningRemoval { batch, waits, .. } = self.started.remove(&number)?;
         self.in_flight.end(number);
         self.last_ended = self.last_ended.max(Some(number));
-        if latency < self.limiter.usual_latency().clearly_longer() {
+        if latency < self.limiter.usual_latency.clearly_longer() {
             self.scouts = 0;
         }
         match removal.subject.target {

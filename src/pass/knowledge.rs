@@ -26,7 +26,7 @@ impl PassRun<'_> {
             return Ok(());
         };
         let seconds = wait.as_secs_f64();
-        tracing::info!(pass.id = %self.record.id(), seconds, "waiting for pods to be quiet");
+        tracing::info!(pass.id = %self.record.id, seconds, "waiting for pods to be quiet");
         self.record.line(format!(
             "waiting {seconds:.0} s until finished pods have been seen finished for pods.quiet"
         ));
@@ -112,7 +112,7 @@ impl PassRun<'_> {
         }
         for (target, error) in &now {
             if !self.record.pass().errors.contains(error) {
-                tracing::warn!(pass.id = %self.record.id(), target = target.label(), error, "too little is known");
+                tracing::warn!(pass.id = %self.record.id, target = target.label(), error, "too little is known");
                 self.record.error(error.clone());
             }
         }

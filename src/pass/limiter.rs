@@ -78,10 +78,12 @@ pub struct Limiter {
     next_hold: u32,
     best_latency: Option<Duration>,
     best_list: Option<Duration>,
-    is_under_pressure: bool,
+    /// Whether the disk was under pressure when that was last read.
+    pub is_under_pressure: bool,
     /// A removal has ended since pressure was last read.
     has_ended: bool,
-    usual_latency: UsualLatency,
+    /// How long removals usually take.
+    pub usual_latency: UsualLatency,
 }
 
 /// The limit before a trial, and removals per second under it.
@@ -121,16 +123,6 @@ impl Limiter {
     /// Returns how many removals that do not wait for the network may be in flight.
     pub fn limit(&self) -> usize {
         self.limit
-    }
-
-    /// Returns how long removals usually take.
-    pub fn usual_latency(&self) -> &UsualLatency {
-        &self.usual_latency
-    }
-
-    /// Says whether the disk was under pressure when that was last read.
-    pub fn is_under_pressure(&self) -> bool {
-        self.is_under_pressure
     }
 
     /// Says whether one more of a target may start beside `counted` ones, `logs` and `slow` ones in flight.

@@ -68,7 +68,7 @@ impl PassRun<'_> {
             }
             return Vec::new();
         }
-        plan.into_removals()
+        plan.removals
     }
 
     /// Plans on what the look shows of the removed containers' pods, without the containers removed since, and checks the

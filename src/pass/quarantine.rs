@@ -237,7 +237,7 @@ impl Runner {
         });
         let class = held.class.label();
         let tried = &held.tried;
-        tracing::info!(pass.id = %record.id(), class, tried, count, %until, "the other sandboxes of the class keep waiting");
+        tracing::info!(pass.id = %record.id, class, tried, count, %until, "the other sandboxes of the class keep waiting");
         record.line(format!(
             "{target}: {count} more that failed before ({class}) stay until {until}: {tried} was tried \
              for them and failed"

@@ -20,15 +20,19 @@ const FURTHER: &str = "further errors are in the log";
 /// A pass and its watchers.
 #[derive(Debug)]
 pub struct PassRecord {
-    id: String,
+    /// The pass's id.
+    pub id: String,
     pass: watch::Sender<Pass>,
     lines: Mutex<Vec<String>>,
-    cancel: CancellationToken,
+    /// The token that [`Self::cancel`] cancels.
+    pub cancelled: CancellationToken,
     cancelled_by: OnceLock<Caller>,
-    held: CancellationToken,
+    /// The token that [`Self::hold`] cancels.
+    pub held: CancellationToken,
     held_why: OnceLock<String>,
     could_not_look: AtomicBool,
-    in_flight: InFlight,
+    /// The removals that have begun and not ended.
+    pub in_flight: InFlight,
 }
 
 impl PassRecord {
@@ -38,7 +42,7 @@ impl PassRecord {
             id: pass.id.clone(),
             pass: watch::Sender::new(pass),
             lines: Mutex::default(),
-            cancel: CancellationToken::new(),
+            cancelled: CancellationToken::new(),
             cancelled_by: OnceLock::new(),
             held: CancellationToken::new(),
             held_why: OnceLock::new(),
@@ -50,11 +54,6 @@ impl PassRecord {
     /// Returns a copy of the pass.
     pub fn pass(&self) -> Pass {
         self.pass.borrow().clone()
-    }
-
-    /// Returns the pass's id.
-    pub fn id(&self) -> &str {
-        &self.id
     }
 
     /// Reads the pass without a copy.
@@ -109,7 +108,7 @@ impl PassRecord {
 
     /// Asks the pass to stop: it starts nothing more; removals in flight end.
     pub fn cancel(&self) {
-        self.cancel.cancel();
+        self.cancelled.cancel();
     }
 
     /// Cancels for a caller, and notes who it was, if known.
@@ -134,11 +133,6 @@ impl PassRecord {
         self.held.cancel();
     }
 
-    /// Returns the token that [`Self::hold`] cancels.
-    pub fn held(&self) -> &CancellationToken {
-        &self.held
-    }
-
     /// Returns the reason of [`Self::hold`].
     pub fn held_why(&self) -> Option<&String> {
         self.held_why.get()
@@ -152,15 +146,5 @@ impl PassRecord {
     /// Says whether the pass ended because the node could not be observed.
     pub fn has_not_looked(&self) -> bool {
         self.could_not_look.load(Ordering::Relaxed)
-    }
-
-    /// Returns the removals that have begun and not ended.
-    pub fn in_flight(&self) -> &InFlight {
-        &self.in_flight
-    }
-
-    /// Returns the token that [`Self::cancel`] cancels.
-    pub fn cancelled(&self) -> &CancellationToken {
-        &self.cancel
     }
 }

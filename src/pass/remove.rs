@@ -67,7 +67,7 @@ pub(super) struct Remover {
     /// The files below the log roots.
     logs: LogRemover,
     /// What keeps a container's evidence before it goes.
-    evidence: EvidenceKeeper,
+    pub(super) evidence: EvidenceKeeper,
     /// Where removed containers are noted.
     gone: Gone,
     /// What ends the pass; no removal starts after it.
@@ -112,11 +112,6 @@ impl Remover {
     /// Notes that the pass ends without waiting for the removals that still run: none of them begins a call that removes.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns what keeps evidence.
-    pub(super) fn evidence(&self) -> &EvidenceKeeper {
-        &self.evidence
     }
 
     /// Ends the removal if the pass must end, or has ended.

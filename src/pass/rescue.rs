@@ -37,7 +37,7 @@ impl PassRun<'_> {
         }
         let line =
             "a list is over the kubelet's limit: what the kubelet surely knows is removed first";
-        tracing::warn!(pass.id = %self.record.id(), "{line}");
+        tracing::warn!(pass.id = %self.record.id, "{line}");
         self.record.line(line.to_owned());
         self.phase = Phase::Rescue;
         let made = self.make_it_fit(&lists, look).await;
@@ -94,7 +94,7 @@ impl PassRun<'_> {
         self.record.line(format!(
             "the lists fit; waiting {seconds:.0} s for the kubelet to list and to sync its pods"
         ));
-        tracing::info!(pass.id = %self.record.id(), seconds, "the lists fit; the kubelet may sync");
+        tracing::info!(pass.id = %self.record.id, seconds, "the lists fit; the kubelet may sync");
         self.rest(rest).await;
         self.not_stopped()
     }
@@ -132,7 +132,7 @@ impl PassRun<'_> {
         self.policy.pods.quiet = quiet;
         if !risked.is_empty() {
             let count = risked.len();
-            tracing::warn!(pass.id = %self.record.id(), count, "removed pods whose end the kubelet may not know");
+            tracing::warn!(pass.id = %self.record.id, count, "removed pods whose end the kubelet may not know");
             self.record.error(format!(
                 "risked: nothing else made the lists fit, so the records of {count} finished or deleted pods went \
                  whose end the kubelet may not have synced; it may have run them again"

@@ -131,7 +131,7 @@ impl<'a> Tally<'a> {
             }
             self.ended.push((id.to_string(), done.outcome.clone()));
         }
-        let (journal, pass_id) = (&runner.journal, record.id());
+        let (journal, pass_id) = (&runner.journal, &record.id);
         journal.tried(pass_id, &done.removal, done.outcome, done.latency);
     }
 
@@ -225,7 +225,7 @@ impl PassRun<'_> {
         let why = format!(
             "circuit breaker (gc.failure_ratio): {failures} of {attempts} removals failed; the rest stays"
         );
-        tracing::warn!(pass.id = %self.record.id(), target = target.label(), why, "target given up");
+        tracing::warn!(pass.id = %self.record.id, target = target.label(), why, "target given up");
         self.record.error(format!("{target}: {why}"));
         true
     }
@@ -257,7 +257,7 @@ fn log(record: &PassRecord, done: &FinishedRemoval) {
     macro_rules! event {
         ($level:ident, $message:literal, $($extra:tt)*) => {
             tracing::$level!(
-                pass.id = %record.id(),
+                pass.id = %record.id,
                 target = subject.target.label(),
                 id = %subject.id,
                 name = %subject.name,

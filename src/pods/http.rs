@@ -17,7 +17,7 @@ pub(super) async fn get(
     path: &str,
     advice: Advice,
 ) -> Result<(Vec<u8>, String), Error> {
-    let what = client.server().line("GET", path);
+    let what = client.server.line("GET", path);
     let answer = client.get(path).await;
     let answer = answer.map_err(|source| Error::Request {
         what: what.clone(),
@@ -25,7 +25,7 @@ pub(super) async fn get(
     })?;
     if answer.status != StatusCode::OK {
         return Err(Error::Refused {
-            advice: advice(client.server(), answer.status),
+            advice: advice(&client.server, answer.status),
             what,
             status: answer.status,
         });

@@ -76,7 +76,7 @@ impl LookMemory {
         weights: Weights,
         started: Instant,
     ) {
-        let last_exits = self.statuses.last_exits();
+        let last_exits = &self.statuses.last_exits;
         self.pod_histories.note(found, answer, last_exits, started);
         self.outages.note(weights.over_limit(), started);
     }

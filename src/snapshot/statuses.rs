@@ -32,7 +32,8 @@ pub(super) struct Statuses {
     known: IdMap<ContainerId, ExitStatus>,
     /// Separate, because most containers have none.
     volumes: BTreeMap<ContainerId, Vec<String>>,
-    last: BTreeMap<PodUid, Timestamp>,
+    /// When each pod's last container exited.
+    pub(super) last_exits: BTreeMap<PodUid, Timestamp>,
     asker: Queries<ContainerId, Option<runtime::ContainerStatus>>,
 }
 
@@ -80,9 +81,9 @@ impl Statuses {
             let known = self.known.get(&row.id);
             row.exit_undated = matches!(known, Some(ExitStatus::SeenExited(_)));
             match (row.finished_at, &row.pod) {
-                (Some(at), Some(pod)) if at <= now => match self.last.get_mut(&pod.uid) {
+                (Some(at), Some(pod)) if at <= now => match self.last_exits.get_mut(&pod.uid) {
                     Some(last) => *last = at.max(*last),
-                    None => drop(self.last.insert(pod.uid.clone(), at)),
+                    None => drop(self.last_exits.insert(pod.uid.clone(), at)),
                 },
                 (Some(_), _) => {}
                 (None, _) => exits_unknown += 1,
@@ -202,11 +203,6 @@ impl Statuses {
         let of_rows = rows.iter().filter_map(|row| row.pod.as_ref());
         let of_sandboxes = sandboxes.iter().filter_map(|sandbox| sandbox.pod.as_ref());
         let present: IdSet<&PodUid> = of_rows.chain(of_sandboxes).map(|pod| &pod.uid).collect();
-        self.last.retain(|uid, _| present.contains(uid));
-    }
-
-    /// Returns when each pod's last container exited.
-    pub(super) fn last_exits(&self) -> &BTreeMap<PodUid, Timestamp> {
-        &self.last
+        self.last_exits.retain(|uid, _| present.contains(uid));
     }
 }

@@ -35,7 +35,7 @@ impl Worker {
         if let Ok(standing) = fleet.wait_for(ends).await
             && let Some(why) = standing.ends(&bound, budgeted)
         {
-            tracing::warn!(pass.id = %record.id(), why, "a brake of the fleet ends the pass");
+            tracing::warn!(pass.id = %record.id, why, "a brake of the fleet ends the pass");
             record.line(why.to_owned());
             record.hold(why.to_owned());
         }

@@ -32,7 +32,7 @@ impl PassHistory {
     }
 
     pub(super) fn find(&self, id: &str) -> Option<Arc<PassRecord>> {
-        let record = self.records.iter().find(|record| record.id() == id);
+        let record = self.records.iter().find(|record| record.id == id);
         record.cloned()
     }
 

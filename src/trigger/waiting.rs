@@ -64,7 +64,7 @@ pub(super) fn tell(
     record: &PassRecord,
     wait: Option<&WaitReason>,
 ) {
-    let told = told.entry(record.id().to_owned()).or_default();
+    let told = told.entry(record.id.clone()).or_default();
     let kind = wait.map(WaitReason::kind);
     if told.kind == kind {
         return;

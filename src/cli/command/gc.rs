@@ -202,8 +202,8 @@ async fn follow(record: &PassRecord, mut progress: Progress) -> anyhow::Result<F
             changed = watch.changed() => changed.context("the pass vanished")?,
             () = tokio::time::sleep(DRAW_EVERY) => {}
             _ = interrupts.next() => {
-                let flying = named(&record.in_flight().list());
-                if record.cancelled().is_cancelled() {
+                let flying = named(&record.in_flight.list());
+                if record.cancelled.is_cancelled() {
                     progress.interrupts(&format!("left at once. {}", unknown(&flying)));
                     return Ok(FollowEnd::Left);
                 }

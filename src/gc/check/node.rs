@@ -24,7 +24,8 @@ pub(super) struct CheckedNode<'a> {
     /// For each removal: the position of its object.
     planned: Vec<Option<usize>>,
     uids: Numbering<'a>,
-    pods: Vec<CheckedPod<'a>>,
+    /// Every pod of which the runtime has something.
+    pub(super) pods: Vec<CheckedPod<'a>>,
     /// The pods of remaining containers without a sandbox id; `None`: one without a pod.
     pub(super) astray: BTreeSet<Option<usize>>,
     /// The sources for which the list can show that a pod is absent.
@@ -371,11 +372,6 @@ impl<'a> CheckedNode<'a> {
     pub(super) fn end(&self, pod: Option<usize>) -> PodEnd {
         let end = pod.and_then(|pod| self.ends.get(pod));
         end.copied().unwrap_or_default()
-    }
-
-    /// Returns every pod of which the runtime has something.
-    pub(super) fn pods(&self) -> &[CheckedPod<'a>] {
-        &self.pods
     }
 
     /// Says whether the runtime has something of this pod.

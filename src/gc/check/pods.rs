@@ -16,7 +16,7 @@ impl CheckedNode<'_> {
         matches!(self.snapshot.pods, Pods::Known(_))
             && self.snapshot.seen.is_all_that_lives()
             && self
-                .pods()
+                .pods
                 .iter()
                 .filter(may_live)
                 .all(|pod| pod.listed.is_some())

@@ -15,7 +15,7 @@ pub(super) fn violations(node: &CheckedNode<'_>, removals: &[Removal]) -> Vec<Vi
     if node.policy.pods.quiet.is_zero() {
         return Vec::new();
     }
-    let pods = node.pods().iter();
+    let pods = node.pods.iter();
     let over: Vec<bool> = pods.map(|pod| has_been_over(node, pod)).collect();
     let newest = node
         .planned()

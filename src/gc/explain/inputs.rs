@@ -281,7 +281,7 @@ impl PlanFacts<'_> {
     }
 
     fn rank_words(&self, place: usize) -> String {
-        let index = self.knowledge.index();
+        let index = &self.knowledge.index;
         let group = index.group_of(place);
         let rows = &self.snapshot.containers;
         let records = (0..rows.len())

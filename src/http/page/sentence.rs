@@ -9,11 +9,11 @@ use crate::health::{HealthFinding, HealthReport, HealthState};
 
 /// The judgement in a sentence.
 pub(super) fn sentence(verdict: &HealthReport) -> String {
-    let findings = verdict.findings().iter().map(HealthFinding::whole);
+    let findings = verdict.findings.iter().map(HealthFinding::whole);
     let findings: Vec<String> = findings.collect();
     let findings = findings.join("; ");
     match verdict.severity() {
-        HealthState::Ok => format!("Healthy: {}", verdict.well()),
+        HealthState::Ok => format!("Healthy: {}", verdict.well),
         HealthState::Unknown => format!("Not known whether healthy: {findings}"),
         HealthState::Problem => format!("Not healthy: {findings}"),
     }

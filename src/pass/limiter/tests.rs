@@ -253,24 +253,24 @@ fn a_list_that_takes_much_longer_than_the_shortest_halves() {
 fn patience_follows_the_usual_latency() {
     let mut limiter = Limiter::new(8);
     assert_eq!(
-        limiter.usual_latency().clearly_longer(),
+        limiter.usual_latency.clearly_longer(),
         SLOW,
         "nothing is usual yet"
     );
     drive(&mut limiter, 50, |_| Duration::from_millis(1));
-    assert_eq!(limiter.usual_latency().clearly_longer(), CLEAR_MIN);
+    assert_eq!(limiter.usual_latency.clearly_longer(), CLEAR_MIN);
     drive(&mut limiter, 50, |_| Duration::from_millis(100));
-    let patience = limiter.usual_latency().clearly_longer().as_millis();
+    let patience = limiter.usual_latency.clearly_longer().as_millis();
     assert!((190..=200).contains(&patience), "{patience}");
     drive(&mut limiter, 50, |_| Duration::from_millis(900));
-    assert_eq!(limiter.usual_latency().clearly_longer(), SLOW);
+    assert_eq!(limiter.usual_latency.clearly_longer(), SLOW);
 }
 
 #[test]
 fn a_scout_starts_when_all_take_clearly_longer_and_the_disk_is_not_under_pressure() {
     let mut limiter = Limiter::new(8);
     drive(&mut limiter, 50, |_| Duration::from_millis(10));
-    let long = limiter.usual_latency().clearly_longer();
+    let long = limiter.usual_latency.clearly_longer();
     assert!(limiter.may_scout(long, SLOW_MAX - 1));
     assert!(!limiter.may_scout(long, SLOW_MAX));
     assert!(!limiter.may_scout(long.mul_f64(0.9), 0));

@@ -37,11 +37,11 @@ pub(super) async fn read<K: FallbackList>(
     let (mode, is_whole, cut_short) = if proves::<K>(client, &ids, found, clock).await? {
         let mut asking = Questions::<K>::keeping(client, clock);
         let is_whole = by_ids(client, &ids, found, &mut asking).await?;
-        (ListMode::Containerd, is_whole, asking.cut_short())
+        (ListMode::Containerd, is_whole, asking.cut_short)
     } else {
         let mut asking = Questions::<K>::keeping(client, clock);
         by_names(client, &ids, found, &mut asking).await?;
-        (ListMode::PerPod, false, asking.cut_short())
+        (ListMode::PerPod, false, asking.cut_short)
     };
     let mode = if found.is_all_weighed() {
         mode
@@ -102,7 +102,7 @@ async fn by_names<K: FallbackList>(
     let names = disk::names(&client.shared.disk, &client.shared.settings.log_roots).await;
     let state = K::list_state(&client.shared.list_states);
     let filled = state.row_cache(client).fill_unconfirmed(found);
-    let mut other = neighbours::<K::Other>(client, asking.clock()).await?;
+    let mut other = neighbours::<K::Other>(client, asking.clock).await?;
     let of_other = K::Other::list_state(&client.shared.list_states);
     other.extend(of_other.row_cache(client).names());
     let of_rows = found.rows().filter_map(ListedRecord::pod).cloned();
@@ -143,12 +143,12 @@ async fn by_names<K: FallbackList>(
     if !ids_first {
         asking.one_by_one(left(found), found).await?;
     }
-    if !asking.cut_short() {
+    if !asking.cut_short {
         let mut read = pods;
         read.retain(|pod| !unread.contains(pod) && !state.row_cache(client).refused.contains(pod));
         asking.again(filled.clone(), read, found).await?;
     }
-    if !asking.answered() {
+    if !asking.answered {
         // Cached rows alone do not make a list.
         for id in &filled {
             found.remove(id);

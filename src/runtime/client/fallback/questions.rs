@@ -48,13 +48,14 @@ enum ReadRound {
 /// The calls about one list.
 pub(super) struct Questions<'a, K> {
     client: &'a Client,
-    clock: Clock,
+    pub(super) clock: Clock,
     answers: usize,
     over_limit: usize,
     timeouts: usize,
-    cut_short: bool,
+    /// Time ran out before everything was asked for.
+    pub(super) cut_short: bool,
     /// The runtime answered a call about a record or a part.
-    answered: bool,
+    pub(super) answered: bool,
     asks: ReadRound,
     /// No call begins after this.
     begins_until: Instant,
@@ -86,19 +87,6 @@ impl<'a, K: FallbackList> Questions<'a, K> {
             keeps: true,
             ..Self::new(client, clock)
         }
-    }
-
-    pub(super) fn clock(&self) -> Clock {
-        self.clock
-    }
-
-    /// Says whether time ran out before everything was asked for.
-    pub(super) fn cut_short(&self) -> bool {
-        self.cut_short
-    }
-
-    pub(super) fn answered(&self) -> bool {
-        self.answered
     }
 
     /// Says whether asking for more is pointless.
