@@ -20,11 +20,12 @@ use tokio::time::Instant;
 
 use crate::kubernetes::ApiServer;
 use crate::model::{FleetHold, Target};
+use crate::system::clock;
 use budget::SlotRequest;
 pub use budget::keep_slot;
 pub use config::Config;
+use hold::Switch;
 pub use hold::{HoldStatus, watch as watch_hold};
-use hold::{Switch, clock};
 use storm::Storm;
 pub use storm::{StormStatus, watch_storm};
 

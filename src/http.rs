@@ -39,13 +39,13 @@ use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{self, MethodRouter};
-use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::metrics::HttpEndpoint;
 use crate::model::{Target, Targets, UnknownTarget, escape};
 use crate::snapshot::NoSnapshot;
 use crate::state;
+use crate::system::clock;
 pub use collect::ADMISSION;
 pub use guard::scope;
 pub use limits::RequestLimits;
@@ -353,14 +353,6 @@ fn targets<'a>(
     } else {
         targets
     })
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "people ask and are told how long ago things happened"
-)]
-fn clock() -> Timestamp {
-    Timestamp::now()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@
 //! | [`outgoing`] | model, system | requests to other servers: credentials, TLS, bounds |
 //! | [`kubernetes`] | outgoing, system, telemetry | the API server and the kubelet: their credentials, kubeconfig files, plugins, requests |
 //! | [`pods`] | kubernetes, model, outgoing, system, telemetry | the pod sources |
-//! | [`fleet`] | kubernetes, model, outgoing | the brakes that hold for all nodes at once |
+//! | [`fleet`] | kubernetes, model, outgoing, system | the brakes that hold for all nodes at once |
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`evidence`] | logs, model | what is kept of a container before it goes |
 //! | [`snapshot_file`] | gc, model | a snapshot as a file: written, and read from anywhere |

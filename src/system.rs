@@ -1,6 +1,6 @@
 //! Operating system services for crisweep itself: bounded threads for calls that a disk may block, small files,
-//! YAML within bounds, freed memory, quick maps, the service manager, peers that stop reading, and whether the service's
-//! loops make progress.
+//! YAML within bounds, freed memory, quick maps, the service manager, peers that stop reading, whether the service's
+//! loops make progress, and the wall clock.
 
 pub mod blocking;
 pub mod file;
@@ -10,3 +10,9 @@ pub mod memory;
 pub mod pulse;
 pub mod stall;
 pub mod yaml;
+
+/// Reads the wall clock. For what carries or is compared with its times; a pass plans by its look's `taken_at`.
+#[expect(clippy::disallowed_methods, reason = "the only place beside the look")]
+pub fn clock() -> jiff::Timestamp {
+    jiff::Timestamp::now()
+}

@@ -15,7 +15,6 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -28,6 +27,7 @@ use crate::model::{
 };
 use crate::pass::record::PassRecord;
 use crate::pass::{PassEnd, Runner};
+use crate::system::clock;
 use crate::system::pulse::Pulses;
 use crate::telemetry::LineLimit;
 pub use admission::{Admission, Trigger};
@@ -448,12 +448,4 @@ impl Worker {
         state.admissions.set_fleet(self.inner.fleet.standing(), now);
         state
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "passes carry the wall clock's times"
-)]
-fn clock() -> Timestamp {
-    Timestamp::now()
 }

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
-use jiff::Timestamp;
 use ring::hmac;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
@@ -23,6 +22,7 @@ use tokio::time::{Instant, timeout_at};
 use super::digest::{Digest, NoRandomness, digest, random_key};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::system::blocking::BlockingPool;
+use crate::system::clock;
 use crate::telemetry;
 
 use memory::{AnswerCache, QuotaOwner};
@@ -123,7 +123,7 @@ impl Review {
     /// number must be bounded. `client` stands for the client ([`Peer::client`](super::Peer::client)).
     pub async fn allowed(&self, token: &str, client: IpAddr, verb: &str, path: &str) -> Reviewed {
         // A guess must not cost the API server anything.
-        if token.len() > TOKEN_MAX_BYTES || !jwt::may_be_good(token, now()) {
+        if token.len() > TOKEN_MAX_BYTES || !jwt::may_be_good(token, clock()) {
             return Reviewed::Unauthenticated;
         }
         let user = match self.user(token, client).await {
@@ -242,11 +242,6 @@ fn late() -> String {
 
 fn flooded() -> String {
     "more unknown tokens come than are reviewed; try again later".to_owned()
-}
-
-#[expect(clippy::disallowed_methods, reason = "a token is over by the clock")]
-fn now() -> Timestamp {
-    Timestamp::now()
 }
 
 fn advice(server: &ApiServer, status: StatusCode) -> String {

@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Fleet;
-use super::hold::clock;
 use crate::kubernetes::{ApiClient, ApiServer};
+use crate::system::clock;
 
 /// Timeout of one question.
 const TIMEOUT: Duration = Duration::from_secs(2);

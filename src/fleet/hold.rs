@@ -16,6 +16,7 @@ use super::{Fleet, Standing};
 use crate::kubernetes::{self, ApiClient, ApiServer};
 use crate::model::{FleetHold, escape};
 use crate::outgoing;
+use crate::system::clock;
 
 /// Mean time between two questions. 5,000 nodes then ask 250 times a second, half as often as their kubelets
 /// renew their leases.
@@ -306,14 +307,6 @@ fn parse(bytes: &[u8]) -> Result<HoldAnswer, String> {
         }
         Some(_) => Err("its key hold is neither \"true\" nor \"false\"".to_owned()),
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "people read these times in the status and in a Lease; nothing is decided by them"
-)]
-pub(super) fn clock() -> Timestamp {
-    Timestamp::now()
 }
 
 #[cfg(test)]

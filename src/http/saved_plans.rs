@@ -16,6 +16,7 @@ use super::HttpError;
 use crate::gc::{Limit, PassOptions, Plan, PlannedObjects, SavedPlan};
 use crate::model::escape::JsonWriter;
 use crate::model::{Caller, Target, Text};
+use crate::system::clock;
 
 /// The most plans that are kept; a new one pushes the oldest out.
 pub(super) const PLANS_MAX: usize = 10;
@@ -69,14 +70,10 @@ pub(super) struct PlanClock {
 }
 
 impl PlanClock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the wall clock tells when a plan expires"
-    )]
     pub(super) fn read() -> Self {
         Self {
             steady: Instant::now(),
-            wall: Timestamp::now(),
+            wall: clock(),
         }
     }
 }

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use super::{Error, beside};
 use crate::outgoing::{Secret, SecretSource};
 use crate::system::blocking::BlockingPool;
+use crate::system::clock;
 
 /// Timeout of one run.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -207,7 +208,7 @@ impl Plugin {
 impl PluginRun {
     fn serves(&self, command: &PluginCommand) -> bool {
         let is_good = match &self.result {
-            Ok(credential) => !self.is_refused && credential.holds(now()),
+            Ok(credential) => !self.is_refused && credential.holds(clock()),
             Err(_) => false,
         };
         self.command == *command && (is_good || self.ended.elapsed() < AGAIN_AFTER)
@@ -219,11 +220,6 @@ impl Credential {
         let ends = self.ends.map(|ends| ends.duration_since(now));
         ends.is_none_or(|left| left > ENDS_SOON)
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a credential ends by the clock")]
-fn now() -> Timestamp {
-    Timestamp::now()
 }
 
 impl PluginCommand {

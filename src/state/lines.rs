@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 use super::passes::RemovalEnd;
 use crate::model::Pass;
+use crate::system::clock;
 
 /// Lines that may wait.
 const QUEUE_MAX: usize = 4096;
@@ -198,9 +199,4 @@ fn open_lines(path: &Path) -> io::Result<File> {
         return Err(io::Error::other("it is not a regular file"));
     }
     Ok(file)
-}
-
-#[expect(clippy::disallowed_methods, reason = "a line says when it was written")]
-fn clock() -> Timestamp {
-    Timestamp::now()
 }

@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::evidence::{cri_log, unpack};
 use crate::model::{Evidence, escape, short_duration, short_size};
 use crate::state::{self, EvidenceFilter, EvidenceFound, EvidenceOf};
+use crate::system;
 
 /// How long the service may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -182,8 +183,7 @@ pub async fn run(site: &Site, args: EvidenceArgs) -> anyhow::Result<bool> {
 }
 
 async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
-    #[expect(clippy::disallowed_methods, reason = "ages are shown as of now")]
-    let now = Timestamp::now();
+    let now = system::clock();
     let filter = EvidenceFilter::read(args.pairs(), now).map_err(anyhow::Error::msg)?;
     let question = question(site).await;
     let path = format!("/api/v1/evidence?{}", joined(&args.pairs()));

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::config::Config;
@@ -24,6 +23,7 @@ use crate::runtime::ContainerStatus;
 use crate::snapshot::Look;
 use crate::state::{EvidenceBounds, Journal};
 use crate::system::blocking::BlockingPool;
+use crate::system::clock;
 
 /// How long a removal waits for the end of its container's log.
 const LOG_PATIENCE: Duration = Duration::from_secs(2);
@@ -206,16 +206,11 @@ impl EvidenceKeeper {
 
     fn facts(&self, removal: &Removal, status: &ContainerStatus, origin: &PodMeta) -> Evidence {
         let text = |text: &str| cut(text, TEXT_BYTES_MAX).to_owned();
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a record of when it was written; decides nothing"
-        )]
-        let kept_at = Timestamp::now();
         let exit_code = (status.state == ContainerState::Exited).then_some(status.exit_code);
         let message = evidence::mask::mask_text(&status.message);
         Evidence {
             number: 0,
-            kept_at,
+            kept_at: clock(),
             container_id: status.id.to_string(),
             container: text(&removal.subject.name),
             attempt: removal.subject.attempt,
