@@ -180,7 +180,7 @@ async fn remember(
     runner.observer.remember(stored.ages, journal.clone());
     runner.journal = journal;
     if let Some(to) = config.state.audit_lines.clone() {
-        let failures = runner.metrics.state_write_failures();
+        let failures = runner.metrics.state_write_failures.clone();
         let journal = runner.journal.clone();
         runner.journal = journal.with_lines(to, &config.node.name, failures)?;
     }
@@ -204,7 +204,7 @@ pub async fn runner(
     let metrics = Metrics::new(&config.node.name);
     let quarantine = Arc::new(Mutex::new(Quarantine::default()));
     let counted = metrics.clone();
-    let events = Events::new(move |result| counted.event(result));
+    let events = Events::new(move |result| counted.events.count(result));
     Ok(Runner {
         observer,
         metrics,
@@ -262,7 +262,7 @@ pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Open
         dir,
         limits,
         runtime.clone(),
-        runner.metrics.state_write_failures(),
+        runner.metrics.state_write_failures.clone(),
     )
     .await
     {

@@ -11,18 +11,15 @@ mod state_set;
 mod table;
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use prometheus_client::encoding::text::encode_registry;
-use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
-use crate::model::{
-    AlertResult, Brake, CallerKind, Cause, EventResult, EvidenceFailure, FailureClass, Outcome,
-    Pass, PollResult, RemoveReason, Target,
-};
+use crate::model::{Brake, Cause, FailureClass, Outcome, Pass, RemoveReason, Target};
 pub use labels::HttpEndpoint;
 use labels::{RemovalLabels, StatusClass};
 use last_pass::float;
@@ -30,7 +27,7 @@ use optional_gauge::seconds;
 use series::{Series, register_infos};
 use table::LabelSet as _;
 
-/// The service's own counters. Clones share them.
+/// The service's own counters: its methods change several series, or convert. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     inner: Arc<MetricsInner>,
@@ -40,6 +37,14 @@ pub struct Metrics {
 struct MetricsInner {
     registry: Registry,
     series: Series,
+}
+
+impl Deref for Metrics {
+    type Target = Series;
+
+    fn deref(&self) -> &Series {
+        &self.inner.series
+    }
 }
 
 impl Metrics {
@@ -89,66 +94,34 @@ impl Metrics {
 
     /// Counts a removed object, and the time of its removal.
     pub fn removed(&self, target: Target, reason: RemoveReason, took: Duration) {
-        let series = &self.inner.series;
-        series.removals.count(RemovalLabels(target, reason));
-        series.observe_removal(target, took);
-    }
-
-    /// Counts the listed size of a removed object.
-    pub fn freed(&self, target: Target, bytes: u64) {
-        self.inner.series.freed_bytes.add(target, bytes);
+        self.removals.count(RemovalLabels(target, reason));
+        self.observe_removal(target, took);
     }
 
     /// Counts a failed removal, and its time.
     pub fn removal_failed(&self, target: Target, class: FailureClass, took: Duration) {
-        let series = &self.inner.series;
-        series.removal_failures.count((target, class));
-        series.observe_removal(target, took);
-    }
-
-    /// Counts the result of one alert.
-    pub fn alert(&self, result: AlertResult) {
-        self.inner.series.alerts.count(result);
-    }
-
-    /// Counts a poll of an Alertmanager.
-    pub fn polled(&self, result: PollResult) {
-        self.inner.series.polls.count(result);
+        self.removal_failures.count((target, class));
+        self.observe_removal(target, took);
     }
 
     /// Counts an answered HTTP request.
     pub fn http_request(&self, endpoint: HttpEndpoint, status: u16) {
         let labels = (endpoint, StatusClass::of(status));
-        self.inner.series.http_requests.count(labels);
-    }
-
-    /// Counts a request that acts and was let in.
-    pub fn act(&self, caller: CallerKind) {
-        self.inner.series.acts.count(caller);
-    }
-
-    /// Counts a Kubernetes Event.
-    pub fn event(&self, result: EventResult) {
-        self.inner.series.events.count(result);
-    }
-
-    /// Returns the counter of failed and dropped state writes.
-    pub fn state_write_failures(&self) -> Counter {
-        self.inner.series.state_write_failures.clone()
+        self.http_requests.count(labels);
     }
 
     /// Shows which brakes hold.
     pub fn braked(&self, holding: &[Brake]) {
         for brake in Brake::ALL {
             let engaged = i64::from(holding.contains(&brake));
-            let gauge = self.inner.series.brakes.get(brake);
+            let gauge = self.brakes.get(brake);
             gauge.map(|gauge| gauge.set(engaged));
         }
     }
 
     /// Shows when the fleet's switch was last read.
     pub fn fleet_read(&self, at: Option<Timestamp>) {
-        self.inner.series.fleet_read.set(at.map(seconds));
+        self.fleet_read.set(at.map(seconds));
     }
 
     /// Shows the configuration in force: the mode, the fingerprint, the keys that need a restart, and since
@@ -160,14 +133,12 @@ impl Metrics {
         needs_restart: &[&str],
         at: Timestamp,
     ) {
-        let series = &self.inner.series;
-        series.mode.set(modes.iter().copied());
-        series.config.set([(hash, true)]);
-        series
-            .needs_restart
-            .set(needs_restart.iter().map(|key| (*key, true)));
-        series.reloaded_well.set(1);
-        series.reloaded_at.set(Some(seconds(at)));
+        self.mode.set(modes.iter().copied());
+        self.config.set([(hash, true)]);
+        let keys = needs_restart.iter().map(|key| (*key, true));
+        self.needs_restart.set(keys);
+        self.reloaded_well.set(1);
+        self.reloaded_at.set(Some(seconds(at)));
     }
 
     /// Shows the passes of these causes from now on with 0: `increase()` misses the event that creates a
@@ -177,47 +148,21 @@ impl Metrics {
             for (target, outcome) in <(Target, Outcome)>::combinations() {
                 // An interrupted pass is counted at a start, so `increase()` never sees it.
                 if outcome != Outcome::Interrupted {
-                    self.inner.series.passes.get((target, cause, outcome));
+                    self.passes.get((target, cause, outcome));
                 }
             }
         }
     }
 
-    /// Shows that a reload failed; the old configuration stays in force.
-    pub fn reload_failed(&self) {
-        self.inner.series.reloaded_well.set(0);
-    }
-
-    /// Counts an alert for a node with this node's name and another domain; returns the count.
-    pub fn similar_node(&self) -> u64 {
-        self.inner.series.similar_nodes.inc()
-    }
-
-    /// Counts a target ended by the circuit breaker.
-    pub fn breaker_tripped(&self) {
-        self.inner.series.breaker_trips.inc();
-    }
-
     /// Shows how much room all evidence takes; `None`: that is not known.
     pub fn evidence_takes(&self, bytes: Option<u64>) {
-        self.inner.series.evidence_bytes.set(bytes.map(float));
-    }
-
-    /// Counts evidence that went for its age.
-    pub fn evidence_dropped(&self, dropped: u64) {
-        self.inner.series.evidence_dropped.inc_by(dropped);
+        self.evidence_bytes.set(bytes.map(float));
     }
 
     /// Counts the evidence of one container, and evidence that made way for it.
     pub fn evidence_kept(&self, dropped: u64) {
-        let series = &self.inner.series;
-        series.evidence_kept.inc();
-        series.evidence_dropped.inc_by(dropped);
-    }
-
-    /// Counts evidence of which something could not be kept.
-    pub fn evidence_failed(&self, cause: EvidenceFailure) {
-        self.inner.series.evidence_failures.count(cause);
+        self.evidence_kept.inc();
+        self.evidence_dropped.inc_by(dropped);
     }
 
     /// Appends all metrics to `page` as `OpenMetrics` text, without an end mark.
@@ -229,11 +174,12 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::AlertResult;
 
     #[test]
     fn clones_share_their_counters() {
         let metrics = Metrics::new("n");
-        metrics.clone().alert(AlertResult::Duplicate);
+        metrics.clone().alerts.count(AlertResult::Duplicate);
         let mut page = String::new();
         metrics.encode(&mut page).unwrap();
         assert!(page.contains("crisweep_alerts_total{result=\"duplicate\"} 1\n"));

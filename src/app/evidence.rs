@@ -43,7 +43,7 @@ async fn drop_old(journal: &Journal, metrics: &Metrics, max_age: Option<Duration
     match journal.drop_old_evidence(max_age).await {
         Ok(room) => {
             metrics.evidence_takes(Some(room.bytes));
-            metrics.evidence_dropped(room.dropped);
+            metrics.evidence_dropped.inc_by(room.dropped);
         }
         Err(error) => tracing::debug!(%error, "the age of evidence could not be looked at"),
     }

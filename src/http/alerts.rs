@@ -154,12 +154,12 @@ pub(super) async fn post(
             }
             let answered = ask(&service, alerts, by.as_ref());
             for alert in &answered {
-                service.metrics.alert(alert.admission.result);
+                service.metrics.alerts.count(alert.admission.result);
             }
             reply(answered)
         }
         Err(problem) => {
-            service.metrics.alert(AlertResult::Malformed);
+            service.metrics.alerts.count(AlertResult::Malformed);
             Err(problem)
         }
     };

@@ -78,7 +78,7 @@ pub(super) async fn guard(
     let (status, why) = match access.decide(asking).await {
         Decision::Allowed(caller) => {
             if let (Scope::Act, Some(caller)) = (scope, &caller) {
-                service.metrics.act(caller.kind);
+                service.metrics.acts.count(caller.kind);
             }
             request.extensions_mut().insert(Requester(caller));
             return next.run(request).await;
@@ -138,7 +138,7 @@ fn is_reading(method: &Method) -> bool {
 fn refuse(service: &Service, peer: &Peer, uri: &Uri, status: StatusCode, why: &str) -> Response {
     let fixed = &service.fixed;
     if HttpEndpoint::of_path(uri.path()) == HttpEndpoint::Webhook {
-        service.metrics.alert(AlertResult::Refused);
+        service.metrics.alerts.count(AlertResult::Refused);
     }
     if let Some(left_out) = fixed.refusals.admit(fixed.started.elapsed()) {
         let (path, left_out) = (uri.path(), NonZeroU64::new(left_out));

@@ -37,7 +37,7 @@ impl Service {
                 tracing::warn!(needs_restart = keys, "configuration reloaded");
             }
             Err(error) => {
-                self.metrics.reload_failed();
+                self.metrics.reloaded_well.set(0);
                 tracing::error!(
                     error,
                     "the configuration was not reloaded; the old one stays"

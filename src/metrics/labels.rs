@@ -68,7 +68,7 @@ impl HttpEndpoint {
 /// The class of an HTTP status, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "kebab-case")]
-pub(super) enum StatusClass {
+pub(crate) enum StatusClass {
     #[strum(serialize = "2xx")]
     Success,
     #[strum(serialize = "4xx")]
@@ -91,7 +91,7 @@ impl StatusClass {
 /// A list of the runtime that a pass shortens, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "lowercase")]
-pub(super) enum ListName {
+pub(crate) enum ListName {
     Containers,
     Sandboxes,
 }
@@ -99,7 +99,7 @@ pub(super) enum ListName {
 /// When a figure around a pass was read, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "lowercase")]
-pub(super) enum PassMoment {
+pub(crate) enum PassMoment {
     Before,
     After,
 }
@@ -118,7 +118,7 @@ impl Label for Outcome {
 
 /// A target with a possible reason of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RemovalLabels(pub(super) Target, pub(super) RemoveReason);
+pub(crate) struct RemovalLabels(pub(super) Target, pub(super) RemoveReason);
 
 impl LabelSet for RemovalLabels {
     fn combinations() -> Vec<Self> {

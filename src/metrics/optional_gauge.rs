@@ -10,7 +10,7 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 
 /// A gauge that is absent from the page while it has no value.
 #[derive(Clone, Debug)]
-pub(super) struct OptionalGauge {
+pub(crate) struct OptionalGauge {
     /// The bits of the value; a value that is not a number means none.
     bits: Arc<AtomicU64>,
 }

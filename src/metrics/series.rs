@@ -26,8 +26,8 @@ macro_rules! series {
     ($($field:ident: $type:ty = $first:expr, $name:literal $($unit:ident)?, $help:literal;)*) => {
         /// Handles to the registered metrics.
         #[derive(Clone, Debug)]
-        pub(super) struct Series {
-            $(pub(super) $field: $type,)*
+        pub struct Series {
+            $(pub(crate) $field: $type,)*
         }
 
         impl Default for Series {

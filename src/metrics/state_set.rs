@@ -10,7 +10,7 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 
 /// A gauge with one label.
 #[derive(Clone, Debug)]
-pub(super) struct StateSet {
+pub(crate) struct StateSet {
     label: &'static str,
     values: Arc<Mutex<BTreeMap<String, bool>>>,
 }

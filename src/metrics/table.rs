@@ -12,7 +12,7 @@ use strum::VariantArray;
 use super::optional_gauge::OptionalGauge;
 
 /// An enum that is a label.
-pub(super) trait Label:
+pub(crate) trait Label:
     Copy + Eq + fmt::Debug + Send + Sync + Into<&'static str> + VariantArray + 'static
 {
     /// The label's name.
@@ -22,7 +22,7 @@ pub(super) trait Label:
 }
 
 /// A set of labels: one label, or a tuple of them.
-pub(super) trait LabelSet: Copy + Eq + fmt::Debug + Send + Sync + 'static {
+pub(crate) trait LabelSet: Copy + Eq + fmt::Debug + Send + Sync + 'static {
     fn combinations() -> Vec<Self>;
     /// Returns names and values.
     fn pairs(self) -> Vec<(&'static str, &'static str)>;
@@ -70,7 +70,7 @@ impl<A: Label, B: Label, C: Label> LabelSet for (A, B, C) {
 /// events that never happen. Some are shown from the start, because `increase()` misses the event that
 /// creates a series. The order on the page is fixed. (The library's `Family` is an empty hash map at first.)
 #[derive(Debug)]
-pub(super) struct Table<L, M>(Arc<[TableEntry<L, M>]>);
+pub(crate) struct Table<L, M>(Arc<[TableEntry<L, M>]>);
 
 #[derive(Debug)]
 struct TableEntry<L, M> {
@@ -112,12 +112,12 @@ impl<L: LabelSet, M> Table<L, M> {
 
 impl<L: LabelSet> Table<L, Counter> {
     /// Counts one more event with these labels.
-    pub(super) fn count(&self, labels: L) {
+    pub(crate) fn count(&self, labels: L) {
         self.add(labels, 1);
     }
 
     /// Counts this number of events with these labels.
-    pub(super) fn add(&self, labels: L, number: u64) {
+    pub(crate) fn add(&self, labels: L, number: u64) {
         self.get(labels).map(|counter| counter.inc_by(number));
     }
 }

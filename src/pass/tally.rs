@@ -86,7 +86,7 @@ impl<'a> Tally<'a> {
                 let (metrics, reason) = (&runner.metrics, done.removal.reason);
                 metrics.removed(target, reason, done.latency);
                 if let Some(bytes) = freed_bytes.or(done.removal.subject.size_bytes()) {
-                    metrics.freed(target, bytes);
+                    metrics.freed_bytes.add(target, bytes);
                 }
             }
             RemovalOutcome::Failed {
@@ -220,7 +220,7 @@ impl PassRun<'_> {
         let Some((attempts, failures)) = self.mostly_fails(target) else {
             return false;
         };
-        self.runner.metrics.breaker_tripped();
+        self.runner.metrics.breaker_trips.inc();
         self.given_up = true;
         let why = format!(
             "circuit breaker (gc.failure_ratio): {failures} of {attempts} removals failed; the rest stays"

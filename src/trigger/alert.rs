@@ -103,7 +103,7 @@ pub fn note_similar(metrics: &Metrics, node: &str, alert: &Alert) {
     let Some(other) = alert.labels.get("node").filter(|it| is_similar(node, it)) else {
         return;
     };
-    if metrics.similar_node() == 0 {
+    if metrics.similar_nodes.inc() == 0 {
         tracing::warn!(
             node,
             alert.node = other.as_str(),

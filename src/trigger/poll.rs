@@ -308,7 +308,7 @@ impl AlertSource {
             Ok(alerts) => alerts,
             Err(error) => {
                 let result = error.result();
-                metrics.polled(result);
+                metrics.polls.count(result);
                 if self.failing.replace(result) != Some(result) {
                     tracing::warn!(alertmanager = self.name, %error, "the Alertmanager cannot be polled");
                 }
@@ -316,7 +316,7 @@ impl AlertSource {
                 return AskingAlerts::new();
             }
         };
-        metrics.polled(PollResult::Ok);
+        metrics.polls.count(PollResult::Ok);
         self.answers += 1;
         if self.failing.take().is_some() {
             tracing::info!(alertmanager = self.name, "it answers again");
@@ -369,10 +369,10 @@ fn submit(alerts: &[Alert], node: &str, worker: &Worker) -> AskingAlerts {
             Err(admission) => admission.result,
         };
         note_similar(metrics, node, alert);
-        metrics.alert(result);
+        metrics.alerts.count(result);
     }
     for admission in worker.submit(triggers) {
-        metrics.alert(admission.result);
+        metrics.alerts.count(admission.result);
     }
     asking
 }

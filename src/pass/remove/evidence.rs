@@ -266,7 +266,7 @@ impl EvidenceKeeper {
 
     /// Counts a failure, and logs the first of a pass.
     fn failed(&self, removal: &Removal, cause: EvidenceFailure, why: &str) {
-        self.metrics.evidence_failed(cause);
+        self.metrics.evidence_failures.count(cause);
         let id = removal.subject.id.as_str();
         if self.warned.swap(true, Ordering::Relaxed) {
             tracing::debug!(

@@ -267,9 +267,9 @@ pub(super) fn metrics() -> Metrics {
         Duration::from_millis(3),
     );
     metrics.removal_failed(Target::Sandboxes, FailureClass::NetworkTeardown, 5 * SECOND);
-    metrics.freed(Target::Images, 12);
-    metrics.alert(AlertResult::Accepted);
-    metrics.polled(PollResult::Ok);
+    metrics.freed_bytes.add(Target::Images, 12);
+    metrics.alerts.count(AlertResult::Accepted);
+    metrics.polls.count(PollResult::Ok);
     metrics.http_request(HttpEndpoint::of_path("/gc"), 403);
     let modes = [("enforce", true), ("observe", false)];
     metrics.configured(&modes, "0a1b2c3d", &["state.dir"], hours_ago(1));
@@ -296,7 +296,7 @@ pub(super) fn busy_metrics() -> Metrics {
     }
     for target in Target::ALL {
         metrics.removed(target, RemoveReason::all(target)[0], SECOND);
-        metrics.freed(target, 12);
+        metrics.freed_bytes.add(target, 12);
     }
     for class in FailureClass::ALL {
         metrics.removal_failed(Target::Sandboxes, class, SECOND);
