@@ -55,54 +55,6 @@ labelled! {
     }
 }
 
-impl KeepReason {
-    /// The reasons that a target's objects can be kept for, without that of a saved plan.
-    pub fn all(target: Target) -> &'static [Self] {
-        match target {
-            Target::Containers => &[
-                Self::Running,
-                Self::Starting,
-                Self::StateUnknown,
-                Self::TooYoung,
-                Self::Newest,
-                Self::WithinLimits,
-                Self::Unmanaged,
-                Self::Protected,
-                Self::Quarantined,
-            ],
-            Target::Sandboxes => &[
-                Self::Ready,
-                Self::HasContainers,
-                Self::TooYoung,
-                Self::Newest,
-                Self::WithinLimits,
-                Self::Unmanaged,
-                Self::Protected,
-                Self::Quarantined,
-            ],
-            Target::Logs => &[
-                Self::PodExists,
-                Self::HasContainers,
-                Self::ForeignName,
-                Self::TooYoung,
-                Self::TargetExists,
-                Self::NotAsked,
-                Self::PodsUnknown,
-                Self::Protected,
-            ],
-            Target::Images => &[
-                Self::InUse,
-                Self::UnknownUser,
-                Self::Pinned,
-                Self::SandboxImage,
-                Self::Keep,
-                Self::TooYoung,
-                Self::BelowThreshold,
-            ],
-        }
-    }
-}
-
 labelled! {
     /// Why an object is removed.
     pub enum RemoveReason {

@@ -2,6 +2,7 @@
 //! it differs. `tests/cases/README.md` explains the words.
 
 mod documented;
+pub(crate) mod keep_reasons;
 mod logs;
 mod parse;
 mod words;
@@ -18,6 +19,7 @@ use crisweep::model::{
 use jiff::SignedDuration;
 
 use crate::kubelet_model::{Gain, ImageCollector, Kubelet};
+use keep_reasons::keep_reasons;
 use parse::{Case, Expected};
 
 #[test]
@@ -54,7 +56,7 @@ fn every_reason_has_a_case() {
         .map(|expected| format!("{}: {}", expected.target, name(expected.verdict)))
         .collect();
     for target in Target::ALL {
-        let keep = KeepReason::all(target)
+        let keep = keep_reasons(target)
             .iter()
             .map(|reason| Verdict::Keep(*reason));
         let remove = RemoveReason::all(target)

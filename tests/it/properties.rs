@@ -27,6 +27,7 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
+use crate::cases::keep_reasons::keep_reasons;
 use crate::kubelet_model::Kubelet;
 use belief::{is_deleted, is_finished, is_newest_container, is_newest_sandbox};
 use node::{Node, Oddity, nodes};
@@ -429,7 +430,7 @@ fn the_nodes_show_every_reason() {
                 "{target}: {reason:?} was never seen"
             );
         }
-        for reason in KeepReason::all(target) {
+        for reason in keep_reasons(target) {
             let never = (target, *reason) == (Target::Containers, KeepReason::Quarantined);
             assert!(
                 never || kept.contains(&(target, *reason)),

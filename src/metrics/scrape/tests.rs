@@ -252,7 +252,7 @@ fn a_page_has_few_samples_however_much_the_service_has_done() {
         let counts = |reason: &KeepReason| (*reason, 1);
         let summary = Summary {
             remove: RemoveReason::all(target).iter().map(|r| (*r, 1)).collect(),
-            keep: KeepReason::all(target).iter().take(4).map(counts).collect(),
+            keep: KeepReason::ALL.iter().take(4).map(counts).collect(),
         };
         (target, summary)
     });

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crisweep::gc::{AgeFrom, KeepPattern, Limit, PodKnowledge, Policy, Verdict};
-use crisweep::model::{
-    ConfigSource, ContainerId, ContainerState, KeepReason, PodUid, RemoveReason, Target,
-};
+use crisweep::model::{ConfigSource, ContainerId, ContainerState, PodUid, RemoveReason, Target};
 use jiff::SignedDuration;
+
+use super::keep_reasons::keep_reasons;
 
 pub(crate) fn unknown(word: &str) -> String {
     format!("unknown word \"{word}\"")
@@ -72,7 +72,7 @@ pub(crate) fn container_state(word: &str) -> Result<ContainerState, String> {
 pub(crate) fn verdict(target: Target, text: &str) -> Result<Verdict, String> {
     let found = match text.split_once(' ') {
         Some(("keep", reason)) => {
-            let mut reasons = KeepReason::all(target).iter();
+            let mut reasons = keep_reasons(target).iter();
             reasons
                 .find(|known| known.label() == reason)
                 .map(|reason| Verdict::Keep(*reason))

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crisweep::gc::check::check;
 use crisweep::gc::{self, Expected, KeptObject, Plan, Removal, Verdict};
 use crisweep::model::{
-    Container, KeepReason, LinkTarget, LinkedContainer, PodUid, Pods, RemoveReason,
-    RemovedContainer, Snapshot, Target, Targets,
+    Container, LinkTarget, LinkedContainer, PodUid, Pods, RemoveReason, RemovedContainer, Snapshot,
+    Target, Targets,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -16,6 +16,7 @@ use super::belief::is_deleted;
 use super::log_nodes::{log_nodes, state_of};
 use super::node::Node;
 use super::{config, is_older};
+use crate::cases::keep_reasons::keep_reasons;
 use crate::kubelet_model::logs::{Status, removes_dir, removes_link};
 
 fn plan_of(node: &Node) -> Plan {
@@ -299,7 +300,7 @@ fn the_trees_show_every_reason() {
             "{reason:?} was never seen"
         );
     }
-    for reason in KeepReason::all(Target::Logs) {
+    for reason in keep_reasons(Target::Logs) {
         assert!(
             seen.contains(&Verdict::Keep(*reason)),
             "{reason:?} was never seen"
