@@ -14,7 +14,6 @@ pub mod wire;
 
 use crate::model::labelled;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::model::{ContainerId, ContainerState, Coverage, PodSandboxState, Rows};
 
@@ -82,8 +81,6 @@ pub struct Listing<T> {
     pub limit_bytes: Option<u64>,
     /// How the list was read.
     pub mode: ListMode,
-    /// How long reading took.
-    pub duration: Duration,
 }
 
 /// The status of one container: details that lists lack.

@@ -184,6 +184,5 @@ fn listed<T>(rows: Rows<T>, response_bytes: usize) -> Listing<T> {
         limit_bytes: None,
         response_bytes: response_bytes as u64,
         mode: ListMode::Unary,
-        duration: Duration::from_millis(10),
     }
 }

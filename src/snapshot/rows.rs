@@ -119,7 +119,6 @@ fn one_for_each_id<T: LookRow>(rows: &[T]) -> (Vec<T>, usize, usize) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use jiff::Timestamp;
 
@@ -149,7 +148,6 @@ mod tests {
             response_bytes: 0,
             limit_bytes: None,
             mode: runtime::ListMode::Unary,
-            duration: Duration::ZERO,
         });
         judge_list(&mut list);
         list.unwrap()

@@ -25,10 +25,15 @@ struct ListReading {
 }
 
 impl ListFigures {
-    fn new<T>(name: &'static str, weight: Weight, part: &LookResult<Listing<T>>) -> Self {
+    fn new<T>(
+        name: &'static str,
+        weight: Weight,
+        part: &LookResult<Listing<T>>,
+        took: Duration,
+    ) -> Self {
         let read = part.as_ref().ok().map(|listed| ListReading {
             mode: listed.mode,
-            took: listed.duration,
+            took,
             malformed: listed.malformed + listed.odd,
             is_whole: listed.coverage == Coverage::Whole,
         });
@@ -42,11 +47,21 @@ impl ListFigures {
 
 /// Adds the lists of a look.
 pub(super) fn encode(look: &Look, page: &mut MetricsPage) {
-    let weights = look.weights();
+    let (weights, took) = (look.weights(), look.timings);
     let lists = [
-        ListFigures::new("containers", weights.containers, &look.containers),
-        ListFigures::new("sandboxes", weights.sandboxes, &look.sandboxes),
-        ListFigures::new("images", weights.images, &look.images),
+        ListFigures::new(
+            "containers",
+            weights.containers,
+            &look.containers,
+            took.containers,
+        ),
+        ListFigures::new(
+            "sandboxes",
+            weights.sandboxes,
+            &look.sandboxes,
+            took.sandboxes,
+        ),
+        ListFigures::new("images", weights.images, &look.images, took.images),
     ];
     encode_lists(&lists, page);
 }

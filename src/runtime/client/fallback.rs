@@ -186,16 +186,14 @@ impl<M> ListState<M> {
 /// The time limit for reading a list.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
-    began: Instant,
     until: Instant,
     each: Duration,
 }
 
 impl Clock {
     fn new(each: Duration) -> Self {
-        let began = Instant::now();
-        let until = began + each.saturating_mul(DEADLINES);
-        Self { began, until, each }
+        let until = Instant::now() + each.saturating_mul(DEADLINES);
+        Self { until, each }
     }
 
     /// Returns the deadline of the next call; zero when time is up.
@@ -224,7 +222,6 @@ async fn read<K: FallbackList>(client: &Client) -> Result<Listing<K::Model>, Err
     let is_empty = listed.rows.is_empty() && listed.malformed == 0;
     if is_empty && listed.coverage == Coverage::Whole {
         listed.coverage = empty::coverage::<K>(client, clock).await?;
-        listed.duration = clock.began.elapsed();
     }
     Ok(listed)
 }
@@ -239,7 +236,7 @@ async fn descend<K: FallbackList>(
     let mut memory = state.begin(link.connection());
     if !memory.in_parts {
         match link.list::<K>(&K::LIST, clock.next()).await {
-            Ok(answer) => return Ok(whole::<K>(client, memory, answer, clock)),
+            Ok(answer) => return Ok(whole::<K>(client, memory, answer)),
             Err(error) => memory.refused(error)?,
         }
     }
@@ -272,7 +269,7 @@ async fn descend<K: FallbackList>(
     // one before its removals for the present one.
     if !memory.in_parts && coverage != Coverage::Whole && !clock.is_up() {
         match link.list::<K>(&K::LIST, clock.next()).await {
-            Ok(answer) => return Ok(whole::<K>(client, memory, answer, clock)),
+            Ok(answer) => return Ok(whole::<K>(client, memory, answer)),
             Err(error @ Error::TooLarge { .. }) => {
                 memory.refused(error)?;
                 memory.note_shown(&found);
@@ -295,7 +292,6 @@ async fn descend<K: FallbackList>(
         response_bytes,
         limit_bytes,
         mode,
-        duration: clock.began.elapsed(),
     })
 }
 
@@ -304,7 +300,6 @@ fn whole<K: FallbackList>(
     client: &Client,
     mut memory: FallbackMemory,
     mut list: Listing<K::Model>,
-    clock: Clock,
 ) -> Listing<K::Model> {
     memory.compressed = list.limit_bytes.is_some();
     if let Some(limit) = list.limit_bytes {
@@ -314,7 +309,6 @@ fn whole<K: FallbackList>(
     let state = K::list_state(&client.shared.list_states);
     state.end(K::NAME, memory);
     *state.row_cache(client) = RowCache::default();
-    list.duration = clock.began.elapsed();
     list
 }
 

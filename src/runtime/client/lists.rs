@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crisweep_proto::cri;
 use parking_lot::Mutex;
@@ -79,13 +79,8 @@ impl Client {
     }
 }
 
-/// Returns a list that was read at once, by calls that started then. `limit_bytes`: what it exceeds uncompressed.
-fn at_once<M>(
-    mode: ListMode,
-    mut page: ListChunk<M>,
-    limit_bytes: Option<u64>,
-    started: Instant,
-) -> Listing<M> {
+/// Returns a list that was read at once. `limit_bytes`: what it exceeds uncompressed.
+fn at_once<M>(mode: ListMode, mut page: ListChunk<M>, limit_bytes: Option<u64>) -> Listing<M> {
     // The rows stay until the next look.
     page.rows.shrink_to_fit();
     Listing {
@@ -98,7 +93,6 @@ fn at_once<M>(
         response_bytes: page.bytes,
         limit_bytes,
         mode,
-        duration: started.elapsed(),
     }
 }
 
@@ -111,11 +105,10 @@ impl RuntimeConnection {
         rpc: &ListRpc,
         deadline: Duration,
     ) -> Result<Listing<R::Model>, Error> {
-        let started = Instant::now();
         let breaks = match self.streamed::<R>(rpc, deadline).await {
             Ok(Some(page)) => {
                 self.streams.of(rpc.list).breaks = 0;
-                return Ok(at_once(ListMode::Streaming, page, None, started));
+                return Ok(at_once(ListMode::Streaming, page, None));
             }
             Ok(None) | Err(Error::TooLarge { .. }) => false,
             // A refusal concerns the list, however it is read.
@@ -142,7 +135,7 @@ impl RuntimeConnection {
             }
         }
         let error = match page {
-            Ok(page) => return Ok(at_once(ListMode::Unary, page, None, started)),
+            Ok(page) => return Ok(at_once(ListMode::Unary, page, None)),
             Err(error) => error,
         };
         let Error::TooLarge { bytes, limit, .. } = error else {
@@ -154,7 +147,7 @@ impl RuntimeConnection {
         // Half: the caller waits as long as for one call, and a refusal tells more than no answer.
         let compressed = self.compressed::<R>(rpc, deadline / 2).await;
         let page = compressed.ok_or(error)?;
-        Ok(at_once(ListMode::Compressed, page, Some(limit), started))
+        Ok(at_once(ListMode::Compressed, page, Some(limit)))
     }
 
     /// Reads a list compressed; `None` if that does not work.

@@ -163,7 +163,6 @@ fn listed<T>(rows: Vec<T>, coverage: Coverage) -> runtime::Listing<T> {
         response_bytes: 0,
         limit_bytes: None,
         mode: ListMode::Unary,
-        duration: Duration::ZERO,
     }
 }
 

@@ -120,7 +120,6 @@ pub(super) fn listed<T>(rows: Vec<T>, mode: ListMode) -> Listing<T> {
         limit_bytes: None,
         response_bytes,
         mode,
-        duration: Duration::from_millis(11),
     }
 }
 
