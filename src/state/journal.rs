@@ -198,9 +198,9 @@ impl Journal {
         let Some(inner) = self.inner.as_deref() else {
             return;
         };
-        let is_asked = !inner.health.leave_ages(ages.clone());
-        if !is_asked && !self.send(1, writer::write_ages) {
-            inner.health.take_ages();
+        let waiting = inner.health.ages.lock().replace(ages.clone());
+        if waiting.is_none() && !self.send(1, writer::write_ages) {
+            inner.health.ages.lock().take();
         }
     }
 
@@ -438,7 +438,7 @@ mod tests {
         }
         assert_eq!(jobs.try_iter().count(), 1, "one that waits");
         let inner = journal.inner.as_deref().unwrap();
-        assert_eq!(inner.health.take_ages(), Some(ages.clone()));
+        assert_eq!(inner.health.ages.lock().take(), Some(ages.clone()));
         // The thread took them: the next ages are queued again.
         journal.save_ages(&ages);
         assert_eq!(jobs.try_iter().count(), 1);

@@ -38,7 +38,7 @@ pub(super) struct StateDir {
     /// Damage that a later call met: what the next opening sets aside.
     damage: Option<String>,
     /// Not all of the room is claimed.
-    claims: bool,
+    pub(super) claims: bool,
 }
 
 impl StateDir {
@@ -184,11 +184,6 @@ impl StateDir {
         let is_claimed = self.change(Database::claim_some)?;
         self.claims = !is_claimed;
         Ok(())
-    }
-
-    /// Claims nothing more until the database is opened anew or its room was taken.
-    pub(super) fn claim_no_more(&mut self) {
-        self.claims = false;
     }
 
     /// Has the room claimed anew that evidence or snapshots took from the records.

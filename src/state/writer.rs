@@ -67,7 +67,7 @@ pub(super) struct WriterHealth {
     failures: Counter,
     status: Mutex<StateStatus>,
     /// Image ages that wait to be written: only the newest, so that a hung disk does not accumulate them.
-    ages: Mutex<Option<ImageAges>>,
+    pub(super) ages: Mutex<Option<ImageAges>>,
 }
 
 impl WriterHealth {
@@ -81,16 +81,6 @@ impl WriterHealth {
             status: Mutex::new(status),
             ages: Mutex::default(),
         }
-    }
-
-    /// Stores image ages to be written, in place of pending ones; says whether none were pending.
-    pub(super) fn leave_ages(&self, ages: ImageAges) -> bool {
-        self.ages.lock().replace(ages).is_none()
-    }
-
-    /// Takes the pending image ages.
-    pub(super) fn take_ages(&self) -> Option<ImageAges> {
-        self.ages.lock().take()
     }
 
     pub(super) fn status(&self) -> StateStatus {
@@ -178,7 +168,7 @@ pub(super) fn write(
 
 /// Writes the pending image ages.
 pub(super) fn write_ages(store: &mut StateDir, health: &WriterHealth) {
-    if let Some(ages) = health.take_ages() {
+    if let Some(ages) = health.ages.lock().take() {
         write(store, health, PassPhase::Outside, 1, |writing| {
             ages.write(writing.sql)
         });
@@ -219,7 +209,8 @@ fn claim_some(store: &mut StateDir, health: &WriterHealth) {
         if !store.is_open() {
             reopen(store, health);
         }
-        store.claim_no_more();
+        // Until the database is opened anew, or its room was taken.
+        store.claims = false;
     }
 }
 
