@@ -2,21 +2,20 @@
 //!
 //! Never reads a row.
 
-use std::borrow::Borrow;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::WireRow;
 use crate::model::{Container, ContainerImage, Labels, PodRef, PodSandbox, PodUid, Text};
 use crate::runtime::known_rows::KnownRows;
-use crate::system::maps::IdSet;
+use crate::system::maps::{IdMap, IdSet};
 
 /// Values that rows share: with each other, with the other list, and with earlier looks. 20,000 containers use
 /// some tens of images, and hardly change between looks.
 #[derive(Debug, Default)]
 pub struct Interner {
     texts: IdSet<Text>,
-    pods: IdSet<KnownPod>,
+    /// By their UIDs.
+    pods: IdMap<Text, Arc<PodRef>>,
     images: IdSet<Arc<ContainerImage>>,
     labels: IdSet<Labels>,
     pub(super) containers: KnownRows<Container>,
@@ -30,7 +29,7 @@ impl Interner {
         if let Some(known) = R::known(self) {
             known.begin(connection);
         }
-        self.pods.retain(|KnownPod(pod)| Arc::strong_count(pod) > 1);
+        self.pods.retain(|_, pod| Arc::strong_count(pod) > 1);
         self.images.retain(|image| Arc::strong_count(image) > 1);
         self.labels.retain(|labels| labels.holders() > 1);
         // Last, because the values before it hold texts.
@@ -45,7 +44,7 @@ impl Interner {
     /// Returns a pod; `None` without a uid.
     pub(super) fn pod(&mut self, uid: &str, namespace: &str, name: &str) -> Option<Arc<PodRef>> {
         let is_it = |pod: &PodRef| pod.namespace == *namespace && pod.name == *name;
-        if let Some(KnownPod(pod)) = self.pods.get(uid)
+        if let Some(pod) = self.pods.get(uid)
             && is_it(pod)
         {
             return Some(Arc::clone(pod));
@@ -55,7 +54,7 @@ impl Interner {
             namespace: self.text(namespace),
             name: name.into(),
         });
-        self.pods.replace(KnownPod(Arc::clone(&pod)));
+        self.pods.insert(pod.uid.text().clone(), Arc::clone(&pod));
         Some(pod)
     }
 
@@ -92,27 +91,3 @@ impl Interner {
         text
     }
 }
-
-/// A pod, found by its uid.
-#[derive(Debug)]
-struct KnownPod(Arc<PodRef>);
-
-impl Borrow<str> for KnownPod {
-    fn borrow(&self) -> &str {
-        self.0.uid.as_str()
-    }
-}
-
-impl Hash for KnownPod {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.uid.as_str().hash(state);
-    }
-}
-
-impl PartialEq for KnownPod {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.uid == other.0.uid
-    }
-}
-
-impl Eq for KnownPod {}
