@@ -118,21 +118,25 @@ impl Config {
     pub fn validate(&self, with_api_server: &[SourceName], refuse: &mut dyn FnMut(&str, String)) {
         use SourceName::{ApiServer, Auto, File, Kubelet, KubeletSocket};
         let api = [&[Auto, ApiServer], with_api_server].concat();
-        for (key, is_set) in self.keys_of_sources() {
+        let keys = serde_json::to_value(self).unwrap_or_default();
+        let keys = keys.as_object().into_iter().flatten();
+        for (key, _) in keys.filter(|(_, value)| !value.is_null()) {
+            let key = key.as_str();
             let sources = match key {
                 "file" => &[File][..],
                 "kubelet_socket" => &[Auto, KubeletSocket],
                 key if key.starts_with("kubelet_") => &[Kubelet],
-                _ => api.as_slice(),
+                key if key.starts_with("api_") => api.as_slice(),
+                _ => continue,
             };
             let is_in_kubeconfig =
                 key.starts_with("api_") && !["api_kubeconfig", "api_context"].contains(&key);
-            if is_set && is_in_kubeconfig && self.api_kubeconfig.is_some() {
+            if is_in_kubeconfig && self.api_kubeconfig.is_some() {
                 // A second place for one of its parts would silently win or lose.
                 let text = "is set, and so is pods.api_kubeconfig, which says the same";
                 refuse(&format!("pods.{key}"), text.to_owned());
             }
-            if is_set && !sources.contains(&self.source) {
+            if !sources.contains(&self.source) {
                 let sources: Vec<_> = sources.iter().map(|source| source.label()).collect();
                 let text = format!(
                     "is set, but pods.source is {}; it is for {}",
@@ -170,26 +174,6 @@ impl Config {
                 refuse(&format!("pods.{name}_cert_file"), text);
             }
         }
-    }
-
-    /// Returns the keys that only some sources use, and whether each is set.
-    fn keys_of_sources(&self) -> [(&'static str, bool); 14] {
-        [
-            ("kubelet_socket", self.kubelet_socket.is_some()),
-            ("kubelet_url", self.kubelet_url.is_some()),
-            ("kubelet_token_file", self.kubelet_token_file.is_some()),
-            ("kubelet_ca_file", self.kubelet_ca_file.is_some()),
-            ("kubelet_cert_file", self.kubelet_cert_file.is_some()),
-            ("kubelet_key_file", self.kubelet_key_file.is_some()),
-            ("api_url", self.api_url.is_some()),
-            ("api_token_file", self.api_token_file.is_some()),
-            ("api_ca_file", self.api_ca_file.is_some()),
-            ("api_cert_file", self.api_cert_file.is_some()),
-            ("api_key_file", self.api_key_file.is_some()),
-            ("api_kubeconfig", self.api_kubeconfig.is_some()),
-            ("api_context", self.api_context.is_some()),
-            ("file", self.file.is_some()),
-        ]
     }
 
     /// The kubelet needs a certificate from a trusted signer, even on this machine: otherwise a process that
