@@ -168,9 +168,9 @@ impl PassRun<'_> {
                 Target::Logs | Target::Images => {}
             }
         }
-        let exits = last_exits(look);
         let mut pods: Vec<(&PodUid, (u64, u64))> = pods.into_iter().collect();
-        pods.sort_by_key(|(uid, _)| exits.get(uid).copied().unwrap_or(Timestamp::MAX));
+        let exit = |uid: &PodUid| look.last_exits.get(uid).copied();
+        pods.sort_by_key(|(uid, _)| exit(uid).unwrap_or(Timestamp::MAX));
         let weights = look.weights();
         let rows = |count: Option<usize>| count.and_then(|it| u64::try_from(it).ok()).unwrap_or(0);
         let of_containers = rows(look.containers.as_ref().ok().map(|it| it.rows.len()));
@@ -233,19 +233,6 @@ fn surplus(weight: Weight, rows: u64) -> u64 {
     let fits = weight.limit_bytes / 100 * FITS_PERCENT;
     let mean = (bytes / rows.max(1)).max(1);
     bytes.saturating_sub(fits).div_ceil(mean)
-}
-
-fn last_exits(look: &Look) -> BTreeMap<&PodUid, Timestamp> {
-    let mut exits: BTreeMap<&PodUid, Timestamp> =
-        look.last_exits.iter().map(|(uid, at)| (uid, *at)).collect();
-    let containers = look.containers.iter().flat_map(|list| list.rows.iter());
-    for container in containers {
-        if let (Some(pod), Some(at)) = (&container.pod, container.finished_at) {
-            let last = exits.entry(&pod.uid).or_insert(at);
-            *last = at.max(*last);
-        }
-    }
-    exits
 }
 
 #[cfg(test)]
