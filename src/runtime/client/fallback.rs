@@ -59,13 +59,13 @@ impl Client {
     /// Forgets a removed container: no later look uses its cached row.
     pub(super) fn forget_container(&self, id: &ContainerId) {
         let state = &self.shared.list_states.containers;
-        state.row_cache(self).forget(id.as_str());
+        state.row_cache(self).rows.remove(id.as_str());
     }
 
     /// The same for a sandbox.
     pub(super) fn forget_sandbox(&self, id: &PodSandboxId) {
         let state = &self.shared.list_states.sandboxes;
-        state.row_cache(self).forget(id.as_str());
+        state.row_cache(self).rows.remove(id.as_str());
     }
 }
 
@@ -254,7 +254,7 @@ async fn descend<K: FallbackList>(
         };
     }
     if let Some(RefusedSize { bytes, limit, .. }) = memory.refused_size
-        && found.is_empty()
+        && found.by_id.is_empty()
         && coverage != Coverage::Whole
     {
         let method = K::LIST.unary.name();
@@ -391,7 +391,7 @@ impl FallbackMemory {
 
     fn note_shown<M>(&mut self, found: &FoundRows<M>) {
         if let Some(refused_size) = &mut self.refused_size {
-            refused_size.shown = refused_size.shown.max(found.count());
+            refused_size.shown = refused_size.shown.max(found.by_id.len());
         }
     }
 
@@ -406,7 +406,7 @@ impl FallbackMemory {
             return;
         };
         if coverage == Coverage::Whole {
-            let count = found.count();
+            let count = found.by_id.len();
             let mean = found.mean(refused_size.bytes);
             refused_size
                 .rows
@@ -443,7 +443,7 @@ impl FallbackMemory {
             return weighed;
         }
         match refused_size.rows {
-            Some(rows) if rows.count == found.count() => refused_size.bytes,
+            Some(rows) if rows.count == found.by_id.len() => refused_size.bytes,
             _ => found.weigh(refused_size.mean(found), |_| true),
         }
     }
@@ -453,7 +453,7 @@ impl RefusedSize {
     /// Returns the average weight of a row that was in no list answer. While rows are missing, the most that were
     /// found together weigh what the runtime reported: removals since do not make the others heavier.
     fn mean<M>(&self, found: &FoundRows<M>) -> u64 {
-        let count = self.shown.max(found.count()).max(1);
+        let count = self.shown.max(found.by_id.len()).max(1);
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         let mean = || self.bytes.div_ceil(count);
         self.rows.map_or_else(mean, |rows| rows.mean)

@@ -151,7 +151,7 @@ async fn by_names<K: FallbackList>(
     if !asking.answered {
         // Cached rows alone do not make a list.
         for id in &filled {
-            found.remove(id);
+            found.by_id.remove(id);
         }
     }
     Ok(())
@@ -174,7 +174,7 @@ fn known_ids<K: FallbackList>(
         known_ids.extend(sandboxes.map(Box::from));
     }
     let mut known_ids = row_cache.without_gone(&known_ids);
-    known_ids.extend(row_cache.ids());
+    known_ids.extend(row_cache.rows.keys().cloned());
     known_ids
 }
 

@@ -8,7 +8,7 @@ use crate::runtime::codec::ListChunk;
 /// Rows by their id.
 #[derive(Debug)]
 pub(super) struct FoundRows<M> {
-    rows: BTreeMap<Box<str>, FoundRow<M>>,
+    pub(super) by_id: BTreeMap<Box<str>, FoundRow<M>>,
     malformed: usize,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct FoundRow<M> {
 impl<M> Default for FoundRows<M> {
     fn default() -> Self {
         Self {
-            rows: BTreeMap::new(),
+            by_id: BTreeMap::new(),
             malformed: 0,
         }
     }
@@ -38,64 +38,48 @@ impl<M> FoundRows<M> {
     {
         self.malformed += page.malformed;
         for (row, weight) in page.rows.into_iter().zip(page.weights) {
-            self.add_entry(row.id().into(), FoundRow::listed(row, weight));
+            self.by_id
+                .insert(row.id().into(), FoundRow::listed(row, weight));
         }
     }
 
-    pub(super) fn add_entry(&mut self, id: Box<str>, entry: FoundRow<M>) {
-        self.rows.insert(id, entry);
-    }
-
-    /// Forgets a row whose object is gone.
-    pub(super) fn remove(&mut self, id: &str) {
-        self.rows.remove(id);
-    }
-
     pub(super) fn contains(&self, id: &str) -> bool {
-        self.rows.contains_key(id)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.rows.len()
+        self.by_id.contains_key(id)
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
-        self.rows.keys().map(|id| &**id)
+        self.by_id.keys().map(|id| &**id)
     }
 
     pub(super) fn rows(&self) -> impl Iterator<Item = &M> {
-        self.rows.values().map(|entry| &entry.row)
+        self.by_id.values().map(|entry| &entry.row)
     }
 
     /// Returns the rows that were read by id.
     pub(super) fn asked(&self) -> impl Iterator<Item = &M> {
-        let asked = self.rows.values().filter(|entry| entry.mounted.is_some());
+        let asked = self.by_id.values().filter(|entry| entry.mounted.is_some());
         asked.map(|entry| &entry.row)
     }
 
     /// Returns the total weight of the rows from list answers.
     pub(super) fn weighed(&self) -> u64 {
-        self.rows.values().filter_map(|entry| entry.weight).sum()
+        self.by_id.values().filter_map(|entry| entry.weight).sum()
     }
 
     pub(super) fn is_all_weighed(&self) -> bool {
-        self.rows.values().all(|entry| entry.weight.is_some())
+        self.by_id.values().all(|entry| entry.weight.is_some())
     }
 
     /// Returns the average weight of a row that was in no list answer, if all rows weigh `list_bytes`.
     pub(super) fn mean(&self, list_bytes: u64) -> u64 {
-        let unweighed = self.rows.values().filter(|entry| entry.weight.is_none());
+        let unweighed = self.by_id.values().filter(|entry| entry.weight.is_none());
         let count = u64::try_from(unweighed.count()).unwrap_or(u64::MAX).max(1);
         list_bytes.saturating_sub(self.weighed()).div_ceil(count)
     }
 
     /// Weighs the wanted rows; one that was in no list answer counts as `mean`.
     pub(super) fn weigh(&self, mean: u64, wanted: impl Fn(&M) -> bool) -> u64 {
-        let wanted = self.rows.values().filter(|entry| wanted(&entry.row));
+        let wanted = self.by_id.values().filter(|entry| wanted(&entry.row));
         wanted.map(|entry| entry.weight.unwrap_or(mean)).sum()
     }
 
@@ -109,7 +93,7 @@ impl<M> FoundRows<M> {
             }
             entry.row
         };
-        let rows = self.rows.into_iter().map(take).collect();
+        let rows = self.by_id.into_iter().map(take).collect();
         (rows, self.malformed, mounted)
     }
 }

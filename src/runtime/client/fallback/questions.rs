@@ -161,7 +161,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
                     let mut row_cache = self.row_cache();
                     let gone = row_cache.forget_others(&part, &page);
                     for id in &gone {
-                        found.remove(id);
+                        found.by_id.remove(id);
                     }
                     row_cache.keep_page(&page);
                     row_cache.read.insert(part);
@@ -245,13 +245,13 @@ impl<'a, K: FallbackList> Questions<'a, K> {
                     any = true;
                     let entry = FoundRow::asked(row, mounted);
                     if self.keeps {
-                        self.row_cache().keep(&id, entry.clone());
+                        self.row_cache().rows.insert(id.clone(), entry.clone());
                     }
-                    found.add_entry(id, entry);
+                    found.by_id.insert(id, entry);
                 }
                 Ok(Ok(None)) => {
                     self.row_cache().note_gone(&id);
-                    found.remove(&id);
+                    found.by_id.remove(&id);
                 }
                 Ok(Err(error)) if error.is_lost() => return Err(error),
                 Ok(Err(error)) => {

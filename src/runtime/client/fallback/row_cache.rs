@@ -18,7 +18,7 @@ use crate::runtime::codec::ListChunk;
 #[derive(Debug)]
 pub(super) struct RowCache<M> {
     connection: u64,
-    rows: BTreeMap<Box<str>, FoundRow<M>>,
+    pub(super) rows: BTreeMap<Box<str>, FoundRow<M>>,
     /// Parts of the list that are over the limit by themselves.
     pub(super) refused: BTreeSet<ListFilter>,
     /// Parts of the list that were read.
@@ -74,7 +74,7 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         let mut filled = BTreeSet::new();
         for (id, entry) in &self.rows {
             if entry.row.is_over() && !found.contains(id) {
-                found.add_entry(id.clone(), entry.clone());
+                found.by_id.insert(id.clone(), entry.clone());
                 filled.insert(id.clone());
             }
         }
@@ -120,25 +120,14 @@ impl<M: ListedRecord + Clone> RowCache<M> {
             .collect()
     }
 
-    pub(super) fn ids(&self) -> BTreeSet<Box<str>> {
-        self.rows.keys().cloned().collect()
-    }
-
-    pub(super) fn forget(&mut self, id: &str) {
-        self.rows.remove(id);
-    }
-
     pub(super) fn row(&self, id: &str) -> Option<&M> {
         self.rows.get(id).map(|entry| &entry.row)
     }
 
-    pub(super) fn keep(&mut self, id: &str, entry: FoundRow<M>) {
-        self.rows.insert(id.into(), entry);
-    }
-
     pub(super) fn keep_page(&mut self, page: &ListChunk<M>) {
         for (row, weight) in page.rows.iter().zip(&page.weights) {
-            self.keep(row.id(), FoundRow::listed(row.clone(), *weight));
+            let entry = FoundRow::listed(row.clone(), *weight);
+            self.rows.insert(row.id().into(), entry);
         }
     }
 }

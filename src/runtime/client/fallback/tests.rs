@@ -631,7 +631,7 @@ async fn a_list_of_ids_that_lacks_an_existing_container_proves_nothing() {
         let mut found = FoundRows::default();
         for row in &rows.rows {
             let entry = found::FoundRow::asked(row.clone(), Vec::new());
-            found.add_entry(row.id.as_str().into(), entry);
+            found.by_id.insert(row.id.as_str().into(), entry);
         }
         found
     };
@@ -701,7 +701,7 @@ fn a_row_seen_twice_is_seen_in_its_later_state() {
     found.add(page(2, 12));
     assert_eq!((found.weighed(), found.is_all_weighed()), (12, true));
     let entry = found::FoundRow::asked(Row("b", 2), vec!["model".to_owned()]);
-    found.add_entry("b".into(), entry);
+    found.by_id.insert("b".into(), entry);
     assert!(!found.is_all_weighed());
     assert_eq!(found.mean(100), 88);
     assert_eq!(
