@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 
 use super::queries::QueryLimits;
-use super::statuses::StatusFacts;
 use super::{LookMemory, LookResult};
 use crate::model::{Container, Coverage, ImageNames, PodSandbox};
 use crate::runtime;
@@ -31,10 +30,7 @@ impl LookMemory {
     ) -> Details {
         let of_containers = async {
             let Ok(listed) = containers else {
-                return StatusFacts {
-                    exits_unknown: 0,
-                    volume_images: unlisted("containers"),
-                };
+                return (0, unlisted("containers"));
             };
             let filled = self.statuses.fill(client, listed, now, limits);
             let filled = filled.await;
@@ -55,10 +51,11 @@ impl LookMemory {
                 .names(client, &listed.rows, limits)
                 .await
         };
-        let (filled, sandbox_images) = tokio::join!(of_containers, of_sandboxes);
+        let ((exits_unknown, volume_images), sandbox_images) =
+            tokio::join!(of_containers, of_sandboxes);
         Details {
-            exits_unknown: filled.exits_unknown,
-            volume_images: filled.volume_images,
+            exits_unknown,
+            volume_images,
             sandbox_images,
         }
     }

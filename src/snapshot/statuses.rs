@@ -37,25 +37,17 @@ pub(super) struct Statuses {
     asker: Queries<ContainerId, Option<runtime::ContainerStatus>>,
 }
 
-/// What a look knows of the containers' statuses.
-#[derive(Debug)]
-pub(super) struct StatusFacts {
-    /// How many exited containers have no known exit time.
-    pub(super) exits_unknown: usize,
-    /// The images that containers have mounted.
-    pub(super) volume_images: ImageNames,
-}
-
 impl Statuses {
     /// Fills in `finished_at` of the exited rows. Asks for unknown ones within `limits`, exited containers
-    /// first, oldest creation first.
+    /// first, oldest creation first. Returns how many exited containers have no known exit time, and the images that
+    /// containers have mounted.
     pub(super) async fn fill(
         &mut self,
         client: &runtime::Client,
         containers: &mut runtime::Listing<Container>,
         now: Timestamp,
         limits: QueryLimits,
-    ) -> StatusFacts {
+    ) -> (usize, ImageNames) {
         let rows: &mut [Container] = &mut containers.rows;
         let listed: IdSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
         // Containers missing from a partial list may be listed again.
@@ -89,10 +81,7 @@ impl Statuses {
                 (None, _) => exits_unknown += 1,
             }
         }
-        StatusFacts {
-            exits_unknown,
-            volume_images: self.volume_images(rows, &gone),
-        }
+        (exits_unknown, self.volume_images(rows, &gone))
     }
 
     /// Notes the statuses that reading the list brought, because rows were read one by one.
