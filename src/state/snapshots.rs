@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::database::{DISK_RESERVE_BYTES, Database, Error, SNAPSHOTS_BYTES, Sync, Writing};
+use super::database::{DISK_RESERVE_BYTES, Database, Error, SNAPSHOTS_BYTES, Sync};
 use super::filter::Question;
 use super::journal::Journal;
 use super::writer;
@@ -65,28 +65,18 @@ fn keep(
         return Err(Error::NoRoom);
     }
     database.write(Sync::Later, |writing| {
-        put(writing, pass_id, taken_at, at_most, file)
+        let sql = writing.sql;
+        // First, so that the new one finds their room.
+        let others = i64::from(at_most) - 1;
+        let count = "DELETE FROM snapshots WHERE number NOT IN \
+            (SELECT number FROM snapshots ORDER BY number DESC LIMIT ?)";
+        sql.execute(count, [others.max(0)])?;
+        let size = "DELETE FROM snapshots WHERE number IN (SELECT number FROM \
+            (SELECT number, sum(bytes) OVER (ORDER BY number DESC) AS total FROM snapshots) WHERE total + ? > ?)";
+        sql.execute(size, [file.len() as u64, SNAPSHOTS_BYTES])?;
+        let put =
+            "INSERT OR REPLACE INTO snapshots (pass_id, taken_at, bytes, file) VALUES (?, ?, ?, ?)";
+        let values = (pass_id, taken_at.as_millisecond(), file.len(), file);
+        sql.execute(put, values).map(drop)
     })
-}
-
-fn put(
-    writing: &Writing<'_>,
-    pass_id: &str,
-    taken_at: Timestamp,
-    at_most: u32,
-    file: &[u8],
-) -> rusqlite::Result<()> {
-    let sql = writing.sql;
-    // First, so that the new one finds their room.
-    let others = i64::from(at_most) - 1;
-    let count = "DELETE FROM snapshots WHERE number NOT IN \
-        (SELECT number FROM snapshots ORDER BY number DESC LIMIT ?)";
-    sql.execute(count, [others.max(0)])?;
-    let size = "DELETE FROM snapshots WHERE number IN (SELECT number FROM \
-        (SELECT number, sum(bytes) OVER (ORDER BY number DESC) AS total FROM snapshots) WHERE total + ? > ?)";
-    sql.execute(size, [file.len() as u64, SNAPSHOTS_BYTES])?;
-    let put =
-        "INSERT OR REPLACE INTO snapshots (pass_id, taken_at, bytes, file) VALUES (?, ?, ?, ?)";
-    let values = (pass_id, taken_at.as_millisecond(), file.len(), file);
-    sql.execute(put, values).map(drop)
 }
