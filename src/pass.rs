@@ -358,7 +358,7 @@ impl<'a> PassRun<'a> {
         let look = look.map_err(|error| EarlyEnd::NoLook(error.to_string()))?;
         self.tally.ended_since_look = 0;
         if look.containers.is_ok() {
-            self.executor.listed(look.timings.containers);
+            self.executor.limiter.listed(look.timings.containers);
         }
         if let Ok(sandboxes) = &look.sandboxes
             && sandboxes.coverage == Coverage::Whole

@@ -19,7 +19,7 @@ use crate::model::{ContainerId, ContainerState, Coverage, PodSandboxState, Rows}
 
 use jiff::Timestamp;
 
-pub use client::{Client, LogRoots, RemovalAnswer, Settings, below};
+pub use client::{Client, LogRoots, RemovalAnswer, Settings, below, none_lacks_an_id};
 pub use config::Config;
 pub use defect::{Defect, ReadError};
 pub use error::Error;

@@ -56,7 +56,7 @@ impl PassRun<'_> {
             target = target.label(),
             batch = number,
             size = removals.len(),
-            in_flight = self.executor.limit(),
+            in_flight = self.executor.limiter.limit(),
             "batch begins"
         );
         Batch {

@@ -153,7 +153,7 @@ impl PassRun<'_> {
         let given_up = !left.is_empty();
         // Also for a log: the report of a pass that was not asked for logs does not count it.
         self.incomplete |= given_up;
-        if let Some(why) = self.executor.evidence().stay() {
+        if let Some(why) = self.executor.remover.evidence.stay() {
             self.report_problem(Target::Containers, &why);
         }
         // Removals that a late stop gave up or held back were planned, so it decides the outcome.

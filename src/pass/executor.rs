@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::in_flight::InFlight;
 use super::limiter::{Limiter, OneByOne, SLOW};
 use super::pressure::{PRESSURE_EVERY, PressureGauge};
-use super::remove::{EvidenceKeeper, RemovalContext, Remover, remove};
+use super::remove::{RemovalContext, Remover, remove};
 use super::stops::Stops;
 use crate::gc::Removal;
 use crate::model::{RemovalOutcome, Target, Text};
@@ -76,8 +76,8 @@ type TaskEnd = (u64, Removal, RemovalOutcome, Duration);
 
 /// Removals in flight.
 pub(super) struct Executor {
-    remover: Arc<Remover>,
-    limiter: Limiter,
+    pub(super) remover: Arc<Remover>,
+    pub(super) limiter: Limiter,
     one_by_one: OneByOne,
     pressure: PressureGauge,
     /// Separate tasks, so that removals go on while the pass looks or waits for its journal.
@@ -126,11 +126,6 @@ impl Executor {
     /// Lets logs of removed containers start until then, although the pass must end: nothing else would remove them.
     pub(super) fn let_logs_go(&mut self, until: Instant) {
         self.logs_until = Some(until);
-    }
-
-    /// Returns what keeps evidence.
-    pub(super) fn evidence(&self) -> &EvidenceKeeper {
-        &self.remover.evidence
     }
 
     /// Starts the removals of batches that rest on `look`, side by side, and returns as `until` says; what did
@@ -311,16 +306,6 @@ impl Executor {
         left.into_values()
             .map(|started| (started.target, started.id))
             .collect()
-    }
-
-    /// Notes how long the runtime took to list its containers.
-    pub(super) fn listed(&mut self, took: Duration) {
-        self.limiter.listed(took);
-    }
-
-    /// Returns the current limit of removals in flight.
-    pub(super) fn limit(&self) -> usize {
-        self.limiter.limit()
     }
 
     /// Says whether one more fits the limit; ignores a rest.

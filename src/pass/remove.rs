@@ -25,8 +25,7 @@ use logs::LogRemover;
 use sandbox::FreesNetwork;
 use superseded::NewerRecords;
 
-pub(super) use evidence::EvidenceKeeper;
-use evidence::{EvidenceStored, PodMeta};
+use evidence::{EvidenceKeeper, EvidenceStored, PodMeta};
 pub(super) use gone::Gone;
 
 /// Grace for stopping a container in state unknown: the kubelet's minimum.

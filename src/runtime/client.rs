@@ -249,7 +249,7 @@ impl Client {
         };
         let rows = self.filtered(filter).await?;
         let astray = rows.iter().filter(|it| it.sandbox_id.is_stand_in());
-        none_lacks_an_id(lists::CONTAINERS.unary, astray.count())?;
+        none_lacks_an_id(lists::CONTAINERS.unary.name(), astray.count())?;
         // Some servers ignore some filters and send every row.
         Ok(rows
             .into_iter()
@@ -266,7 +266,7 @@ impl Client {
         };
         let rows = self.filtered(filter).await?;
         let nameless = rows.iter().filter(|it| it.id.is_stand_in());
-        none_lacks_an_id(lists::CONTAINERS.unary, nameless.count())?;
+        none_lacks_an_id(lists::CONTAINERS.unary.name(), nameless.count())?;
         // Some servers ignore some filters and send every row.
         let is_its = |row: &Container| row.pod.as_ref().is_some_and(|pod| pod.uid == *uid);
         Ok(rows.into_iter().filter(is_its).collect())
@@ -315,7 +315,7 @@ impl Client {
                 self.timeout(),
             )
             .await?;
-        none_lacks_an_id(rpc, page.malformed)?;
+        none_lacks_an_id(rpc.name(), page.malformed)?;
         Ok(page.rows)
     }
 
@@ -459,13 +459,16 @@ fn about<T>(method: &'static str, id: &str, found: Option<T>) -> Result<Option<T
     })
 }
 
-/// Refuses rows without an id in a filtered answer: each could be the wanted one.
-fn none_lacks_an_id(rpc: lists::Rpc, count: usize) -> Result<(), Error> {
+/// Refuses an answer with rows that lack an id: each could be the wanted one.
+///
+/// # Errors
+/// If there are any.
+pub fn none_lacks_an_id(method: &'static str, count: usize) -> Result<(), Error> {
     if count == 0 {
         return Ok(());
     }
     Err(Error::Malformed {
-        method: rpc.name(),
+        method,
         defect: Defect::NoIds(count),
     })
 }

@@ -81,7 +81,7 @@ struct ListedImage {
 /// Lists the images and finds one by key; `None` if it is gone.
 async fn find(client: &runtime::Client, key: &str) -> Result<Option<ListedImage>, runtime::Error> {
     let list = client.list_images().await?;
-    whole("ListImages", list.malformed)?;
+    runtime::none_lacks_an_id("ListImages", list.malformed)?;
     let Some(id) = list
         .rows
         .iter()
@@ -109,7 +109,7 @@ async fn unused(client: &runtime::Client, look: &Look, image: &ListedImage) -> R
     let mut asked: BTreeSet<ContainerId> = BTreeSet::new();
     for _ in 0..LISTS_MAX {
         let list = client.list_containers().await?;
-        whole("ListContainers", list.malformed)?;
+        runtime::none_lacks_an_id("ListContainers", list.malformed)?;
         if list.coverage != Coverage::Whole {
             return stays("not every container could be listed");
         }
@@ -151,15 +151,4 @@ impl ListedImage {
         let matcher = ImageMatcher::new(names.into_iter().map(String::as_str));
         self.rows.iter().any(|row| matcher.matches(row))
     }
-}
-
-/// Refuses a list with rows that lack an id: such a row could be the image.
-fn whole(method: &'static str, malformed: usize) -> Result<(), runtime::Error> {
-    if malformed == 0 {
-        return Ok(());
-    }
-    Err(runtime::Error::Malformed {
-        method,
-        defect: runtime::Defect::NoIds(malformed),
-    })
 }
