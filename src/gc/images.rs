@@ -219,13 +219,12 @@ impl ImageUsers {
             .filter(|image| seen.insert(Arc::as_ptr(image)))
             .map(|image| &**image)
             .collect();
-        let names = users.iter().flat_map(|user| &user.names);
         let (volumes, volumes_unknown) = known(&store.volume_images);
         let (sandboxes, sandboxes_unsaid) = known(&store.sandbox_images);
         let sandboxes_unknown = sandboxes_unsaid || snapshot.seen.sandboxes < Coverage::Living;
         let any_pinned = store.rows.iter().any(|image| image.pinned);
         Self {
-            used: ImageMatcher::new(names.map(String::as_str).chain(volumes)),
+            used: ImageMatcher::of_users(users.iter().copied(), volumes, &store.rows),
             users_unknown: volumes_unknown
                 || snapshot.seen.containers != Coverage::Whole
                 || users.iter().any(|user| user.names.is_empty()),

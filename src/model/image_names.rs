@@ -21,6 +21,8 @@ pub struct ImageMatcher {
     forms: BTreeSet<String>,
     /// Prefixes of ids.
     beginnings: BTreeSet<String>,
+    /// Each image without a tag may be meant.
+    any_untagged: bool,
 }
 
 impl ImageMatcher {
@@ -37,13 +39,34 @@ impl ImageMatcher {
         matcher
     }
 
-    /// Says whether one of the names means this image.
+    /// Collects the names that containers have for these images, and `more` names.
+    ///
+    /// CRI-O lists an image that lost its tag with one digest only, and before 1.30 a container names another digest of
+    /// it and no id. So while a container names only digests that no image has, each image without a tag may be its.
+    pub fn of_users<'a>(
+        users: impl IntoIterator<Item = &'a ContainerImage, IntoIter: Clone>,
+        more: impl IntoIterator<Item = &'a str>,
+        images: &[Image],
+    ) -> Self {
+        let users = users.into_iter();
+        let names = users.clone().flat_map(|user| &user.names);
+        let mut matcher = Self::new(names.map(String::as_str).chain(more));
+        let digests = images.iter().flat_map(|image| &image.repo_digests);
+        let digests = digests.filter_map(|name| digest_of(name));
+        let ids = images.iter().map(|image| without_sha256(image.id.as_str()));
+        let digests: BTreeSet<&str> = digests.chain(ids).collect();
+        matcher.any_untagged = users.into_iter().any(|user| is_lost(user, &digests));
+        matcher
+    }
+
+    /// Says whether one of the names means this image, or may mean it.
     pub fn matches(&self, image: &Image) -> bool {
         let id = image.id.as_str();
         let digits = id.strip_prefix("sha256:").unwrap_or(id);
         let tags_and_digests = image.repo_tags.iter().chain(&image.repo_digests);
         let mut names = tags_and_digests.map(String::as_str).chain([id]);
-        names.any(|name| forms(name).any(|form| self.forms.contains(&*form)))
+        self.any_untagged && image.repo_tags.is_empty()
+            || names.any(|name| forms(name).any(|form| self.forms.contains(&*form)))
             || self
                 .beginnings
                 .iter()
@@ -59,14 +82,15 @@ impl ImageStore {
         let mut users: Vec<&ContainerImage> = containers.iter().map(|c| &*c.image).collect();
         users.sort_unstable_by_key(|image| std::ptr::from_ref::<ContainerImage>(image));
         users.dedup_by(|one, other| std::ptr::eq(*one, *other));
-        let mut names: Vec<&String> = users.iter().flat_map(|user| &user.names).collect();
+        let mut names: Vec<&String> = Vec::new();
         for others in [&self.volume_images, &self.sandbox_images] {
             match others {
                 ImageNames::Known(others) => names.extend(others),
                 ImageNames::Unknown(_) => return None,
             }
         }
-        Some(ImageMatcher::new(names.into_iter().map(String::as_str)))
+        let names = names.into_iter().map(String::as_str);
+        Some(ImageMatcher::of_users(users, names, &self.rows))
     }
 }
 
@@ -94,6 +118,28 @@ fn forms(name: &str) -> impl Iterator<Item = Cow<'_, str>> {
     };
     let tag = tagged.then(|| shortest(repository));
     [Some(name.into()), digest, tag].into_iter().flatten()
+}
+
+/// Returns the digits of `name@sha256:…`.
+fn digest_of(name: &str) -> Option<&str> {
+    name.split_once('@')
+        .map(|(_, digest)| without_sha256(digest))
+}
+
+fn without_sha256(digest: &str) -> &str {
+    digest.strip_prefix("sha256:").unwrap_or(digest)
+}
+
+/// Says whether the container names digests but no id, and none of the digests is an image's.
+fn is_lost(user: &ContainerImage, digests: &BTreeSet<&str>) -> bool {
+    let mut its = user
+        .names
+        .iter()
+        .filter_map(|name| digest_of(name))
+        .peekable();
+    its.peek().is_some()
+        && !its.any(|digest| digests.contains(digest))
+        && !user.names.iter().any(|name| is_digest(name))
 }
 
 fn shortest(name: &str) -> Cow<'_, str> {
@@ -212,6 +258,32 @@ mod tests {
         for name in ["6b3", "6b3e", "9c1e", "sha256:"] {
             assert!(!means(name, "other:1"), "{name}");
         }
+    }
+
+    #[test]
+    fn a_digest_that_no_image_has_may_mean_any_image_without_a_tag() {
+        let other = format!("sha256:{}", "f".repeat(DIGEST_DIGITS));
+        let images = [image(&[]), image(&["other:1"])];
+        let may_be = |names: &[&str]| {
+            let user = ContainerImage {
+                names: names.iter().map(|&name| name.into()).collect(),
+                handler: String::new(),
+            };
+            let matcher = ImageMatcher::of_users([&user], [], &images);
+            images.each_ref().map(|image| matcher.matches(image))
+        };
+        let lost = format!("app@{other}");
+        assert_eq!(may_be(&[&lost]), [true, false]);
+        assert_eq!(may_be(&["app:1", &lost]), [true, false]);
+        // The id says it, or another digest, or there is none.
+        assert_eq!(may_be(&[&lost, &other]), [false, false]);
+        assert_eq!(may_be(&[&lost, "other:1"]), [true, true]);
+        assert_eq!(may_be(&[&format!("app@{ID}")]), [true, true]);
+        assert_eq!(
+            may_be(&[&format!("app@{other}"), &format!("app@{DIGEST}")]),
+            [true, true]
+        );
+        assert_eq!(may_be(&["app:1"]), [false, false]);
     }
 
     #[test]

@@ -79,12 +79,8 @@ fn uses(
         ImageNames::Known(names) => Some(names),
         ImageNames::Unknown(_) => None,
     };
-    let named = users.values().flat_map(|user| &user.names);
-    let named = ImageMatcher::new(
-        named
-            .chain(mounted.into_iter().flatten())
-            .map(String::as_str),
-    );
+    let mounted = mounted.into_iter().flatten().map(String::as_str);
+    let named = ImageMatcher::of_users(users.values().copied(), mounted, images);
     images
         .iter()
         .map(|image| (image.key().into_owned(), named.matches(image)))

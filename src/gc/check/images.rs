@@ -21,6 +21,8 @@ pub(super) struct ImageIndex<'a> {
     used: BTreeSet<&'a str>,
     /// A remaining container names no image.
     nameless: bool,
+    /// A remaining container names no id, and digests that no image has: its image may have lost its tag.
+    lost: bool,
     any_pinned: bool,
 }
 
@@ -40,6 +42,7 @@ impl<'a> ImageIndex<'a> {
             rows.push(image);
             index.any_pinned |= image.pinned;
         }
+        let known: BTreeSet<&str> = store.rows.iter().flat_map(all_forms).collect();
         // Most containers share their image with others.
         let mut images = BTreeSet::new();
         for container in node.containers.iter().filter(|it| it.facts.stays()) {
@@ -47,6 +50,11 @@ impl<'a> ImageIndex<'a> {
             if images.insert(Arc::as_ptr(&container.row.image)) {
                 index.used.extend(names.iter().flat_map(|name| forms(name)));
                 index.nameless |= names.is_empty();
+                let (digests, others): (Vec<_>, Vec<_>) =
+                    names.iter().partition(|it| it.contains('@'));
+                index.lost |= !digests.is_empty()
+                    && !others.iter().any(|name| is_id(name))
+                    && !digests.iter().any(|name| known.contains(forms(name)[1]));
             }
         }
         index
@@ -57,6 +65,11 @@ impl<'a> ImageIndex<'a> {
 fn forms(name: &str) -> [&str; 2] {
     let digits = name.rsplit("sha256:").next().unwrap_or(name);
     [name, digits]
+}
+
+fn is_id(name: &str) -> bool {
+    let digits = forms(name)[1];
+    digits.len() == 64 && digits.bytes().all(|it| it.is_ascii_hexdigit())
 }
 
 fn all_forms(image: &Image) -> impl Iterator<Item = &str> {
@@ -121,6 +134,9 @@ fn need_rule(
     let policy = node.policy;
     if all_forms(image).any(|form| index.used.contains(form)) {
         return Some("is used by a container");
+    }
+    if index.lost && image.repo_tags.is_empty() {
+        return Some("may be the image of a container that names another digest");
     }
     if node.snapshot.seen.containers != Coverage::Whole {
         return Some("may be the image of a container that was not seen");

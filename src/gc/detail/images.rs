@@ -63,6 +63,10 @@ impl PlanFacts<'_> {
         }
         if is_named(&store.volume_images, image) {
             "a container has it mounted as a volume".to_owned()
+        } else if image.repo_tags.is_empty() {
+            "another record of the same image id is in use, or a container names only digests that no image has, and this \
+             image has no tag"
+                .to_owned()
         } else {
             "another record of the same image id is in use".to_owned()
         }
