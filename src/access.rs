@@ -388,6 +388,17 @@ impl Access {
     }
 }
 
+/// Checks what a start refuses, as far as that needs none of the files that are named.
+///
+/// # Errors
+/// Names the key.
+pub fn check_without_files(config: &Config) -> Result<(), Error> {
+    if config.config_file.is_none() {
+        refuse_names_without_effect(config, None)?;
+    }
+    Ok(tokens::refuse_shared_files(&config.bearer_token_files)?)
+}
+
 /// Refuses names that may act where nothing can prove them: a wrong name would silently lock its holder out, and an
 /// operator who took them for a restriction would be wrong.
 fn refuse_names_without_effect(config: &Config, web: Option<&WebConfig>) -> Result<(), Error> {

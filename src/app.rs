@@ -52,6 +52,9 @@ const FIRST_LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long the service waits for the last state writes.
 pub const LAST_WRITES: Duration = Duration::from_secs(1);
 
+/// Why a variable has no effect.
+pub(crate) const NO_SETTING: &str = "variables of settings begin with CRISWEEP__";
+
 /// Timeout for reading the configuration file.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -224,7 +227,9 @@ pub async fn client(config: &Config, flag: Option<String>) -> anyhow::Result<run
     let places = EndpointSources {
         config: config.runtime.endpoint.clone().filter(|_| flag.is_none()),
         flag,
-        environment: std::env::var(runtime::discover::ENVIRONMENT_VARIABLE).ok(),
+        // Not UTF-8: it then names no socket, which is said.
+        environment: std::env::var_os(runtime::discover::ENVIRONMENT_VARIABLE)
+            .map(|text| text.to_string_lossy().into_owned()),
         ..EndpointSources::usual()
     };
     let found = discover(&places).await?;
@@ -386,10 +391,7 @@ pub async fn set_up(
     let config = load().await.map_err(anyhow::Error::msg)?;
     telemetry::init(&config.log).map_err(anyhow::Error::msg)?;
     for variable in &config.strange {
-        tracing::warn!(
-            variable,
-            "has no effect: variables of settings begin with CRISWEEP__"
-        );
+        tracing::warn!(variable, "has no effect: {NO_SETTING}");
     }
     Ok((config, Arc::new(load)))
 }

@@ -17,11 +17,14 @@ pub mod service;
 pub mod status;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::Overrides;
+use crate::config::{Config, Overrides};
+use crate::model::escape;
 use crate::state::FileOwner;
+use crate::{app, telemetry};
 use check::CheckArgs;
 use command::args::{GcArgs, PlanArgs};
 use command::evidence::EvidenceArgs;
@@ -34,7 +37,7 @@ use help::{CompletionsArgs, ManArgs, texts};
 use passes::PassesArgs;
 use rules::RulesArgs;
 pub use run::run;
-use service::RemoteArgs;
+use service::{RemoteArgs, ServiceAddress};
 use status::StatusArgs;
 
 /// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused images),
@@ -202,6 +205,28 @@ fn refused(error: &str, file: Option<&Path>) -> String {
     format!("the configuration ({USUAL_FILE} and the environment) is refused:\n{error}")
 }
 
+/// Returns the service that flags or environment name.
+///
+/// # Errors
+/// If it is named in a way that cannot be used.
+async fn remote(global: &Global) -> anyhow::Result<Option<ServiceAddress>> {
+    let remote = global.remote.remote().await?;
+    anyhow::ensure!(
+        remote.is_none() || global.overrides.runtime_endpoint.is_none(),
+        "--service.url names a service and --runtime-endpoint a runtime: only one can be asked"
+    );
+    Ok(remote)
+}
+
+/// Names the variables without effect on standard error, for commands whose log does not warn.
+fn say_strange(config: &Config, patience: Duration) {
+    for variable in &config.strange {
+        let variable = escape::line(variable);
+        let line = format!("crisweep: {variable} has no effect: {}", app::NO_SETTING);
+        telemetry::say(&line, patience);
+    }
+}
+
 /// The format of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -227,8 +252,6 @@ fn owner(text: &str) -> Result<FileOwner, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use clap::CommandFactory;
 
     use super::*;

@@ -15,6 +15,7 @@ mod value;
 mod yaml_bounds;
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -346,12 +347,9 @@ fn yaml(tree: &ConfigValue, is_left_out: impl Fn(&str) -> bool) -> String {
     format!("{body}\n")
 }
 
-/// The process's environment, for [`Config::load`]. Ignores names that are not UTF-8.
+/// The process's environment, for [`Config::load`]. What is not UTF-8 has replacement characters, which `load` refuses
+/// in names and values of settings.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| {
-        Some((
-            name.into_string().ok()?,
-            value.to_string_lossy().into_owned(),
-        ))
-    })
+    let text = |text: OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
 }

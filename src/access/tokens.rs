@@ -222,6 +222,17 @@ fn add(tokens: &mut Vec<Token>, path: &Path, scope: Scope, key: &hmac::Key) -> R
     Ok(())
 }
 
+/// Refuses a file that is in both lists.
+pub(super) fn refuse_shared_files(files: &BearerTokenFiles) -> Result<(), Error> {
+    match files.read.iter().find(|file| files.act.contains(file)) {
+        Some(file) => Err(Error::Both {
+            read: file.clone(),
+            act: file.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
 fn refuse_shared(tokens: &[Token]) -> Result<(), Error> {
     let mut first: BTreeMap<&[u8], &Token> = BTreeMap::new();
     for token in tokens {

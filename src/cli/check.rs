@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::command::args::whole;
 use crate::app;
 use crate::cli::service::{ServiceFailureKind, ServiceQuery, Site};
-use crate::cli::{Global, refused};
+use crate::cli::{Global, refused, remote, say_strange};
 use crate::config::Thresholds;
 use crate::gc::Policy;
 use crate::health::{HealthFacts, HealthFinding, HealthReport, RuntimeHealth};
@@ -92,8 +92,8 @@ pub enum CheckFormat {
 }
 
 const AFTER_HELP: &str = "\
-The service is asked where it runs (a unix socket of web.listen first), else the runtime itself: [service] or \
-[runtime] says which. The worst finding comes first. A problem outranks what is unknown.
+The service is asked where it runs (a unix socket of web.listen first), else the runtime itself, as with \
+--runtime-endpoint: [service] or [runtime] says which. The worst finding comes first. A problem outranks what is unknown.
 
 Exit codes:
   0  no problem
@@ -164,11 +164,14 @@ async fn inspect(args: &CheckArgs, global: Global, by: Instant) -> HealthReport 
             return HealthReport::unknown("configuration refused; crisweep config FILE says why");
         }
     };
-    let remote = match global.remote.remote().await {
+    say_strange(&config, Duration::ZERO);
+    let remote = match remote(&global).await {
         Ok(remote) => remote,
         Err(error) => {
             tracing::error!(%error, "the service cannot be asked");
-            return HealthReport::unknown("--service.url, its token or CA cannot be used");
+            return HealthReport::unknown(
+                "--service.url cannot be used so; crisweep status says why",
+            );
         }
     };
     let site = Site {
@@ -204,7 +207,7 @@ pub(super) fn judged(
     Some(facts.judge(marks, policy, by).line())
 }
 
-/// Asks the runtime, because the service does not answer.
+/// Asks the runtime, because the service is not asked or does not answer.
 async fn without_service(
     site: Site,
     marks: &Thresholds,

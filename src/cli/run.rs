@@ -6,10 +6,10 @@ use std::time::Duration;
 
 #[cfg(feature = "demo")]
 use super::demo;
-use super::service::{ServiceAddress, Site};
+use super::service::Site;
 use super::{
     Cli, Command, Ending, PrepareStateArgs, USUAL_FILE, check, command, doctor, explain, help,
-    output, passes, refused, rules, status,
+    output, passes, refused, remote, rules, say_strange, status,
 };
 use crate::config::Config;
 use crate::model::escape;
@@ -75,7 +75,16 @@ async fn run_command(mut cli: Cli) -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    let remote = match remote(&cli).await {
+    // The log of `gc` has errors only.
+    if let Some(Command::Gc(_)) = cli.command {
+        say_strange(&config, LAST_LINES);
+    }
+    let asks = cli.command.as_ref().is_some_and(asks_a_service);
+    let remote = match asks.then(|| remote(&cli.global)) {
+        Some(remote) => remote.await,
+        None => Ok(None),
+    };
+    let remote = match remote {
         Ok(remote) => remote,
         Err(error) => {
             print_error(&telemetry::chain(error.as_ref()));
@@ -118,6 +127,9 @@ fn check_arguments(cli: &Cli) -> Result<(), String> {
     let names_runtime = cli.global.overrides.runtime_endpoint.is_some();
     match &cli.command {
         Some(Command::Evidence(args)) => args.check(),
+        Some(Command::Check(args)) if args.own && names_runtime => {
+            Err("--self asks the service: leave out --runtime-endpoint".to_owned())
+        }
         Some(Command::Plan(args)) if args.save && names_runtime => Err(
             "--save: the service keeps the saved plans: leave out --runtime-endpoint".to_owned(),
         ),
@@ -130,22 +142,6 @@ fn check_arguments(cli: &Cli) -> Result<(), String> {
         ),
         _ => Ok(()),
     }
-}
-
-/// Returns the service that flags or environment name, for commands that ask one.
-///
-/// # Errors
-/// If it is named in a way that cannot be used.
-async fn remote(cli: &Cli) -> anyhow::Result<Option<ServiceAddress>> {
-    if !cli.command.as_ref().is_some_and(asks_a_service) {
-        return Ok(None);
-    }
-    let remote = cli.global.remote.remote().await?;
-    anyhow::ensure!(
-        remote.is_none() || cli.global.overrides.runtime_endpoint.is_none(),
-        "--service.url names a service and --runtime-endpoint a runtime: only one can be asked"
-    );
-    Ok(remote)
 }
 
 async fn run_on(
@@ -242,10 +238,19 @@ async fn held(config: &Config) -> Option<state::LockHeld> {
 }
 
 fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
-    match loaded {
-        Ok(config) => printed(output::print(&config.effective_yaml())),
+    let checked = loaded.map_err(|error| telemetry::chain(&error));
+    let checked = checked.and_then(|config| {
+        let web = access::check_without_files(&config.web);
+        web.map_err(|error| telemetry::chain(&error))?;
+        Ok(config)
+    });
+    match checked {
+        Ok(config) => {
+            say_strange(&config, LAST_LINES);
+            printed(output::print(&config.effective_yaml()))
+        }
         Err(error) => {
-            print_error(&telemetry::chain(&error));
+            print_error(&error);
             ExitCode::from(EXIT_USAGE)
         }
     }

@@ -94,6 +94,10 @@ impl Layers {
                 continue;
             };
             let key = key.to_lowercase().replace("__", ".");
+            if text.contains(char::REPLACEMENT_CHARACTER) {
+                self.problem(&name, "is not text in UTF-8");
+                continue;
+            }
             match self.tree.at(&key) {
                 Some(ConfigValue::Table(_)) => {
                     self.problem(&name, "is a section, not a key; set its keys one by one");
@@ -307,7 +311,15 @@ fn is_within(path: &str, other: &str) -> bool {
 }
 
 /// The variables that name the service to commands (`cli/service`), after `CRISWEEP_`.
-const OF_COMMANDS: [&str; 5] = ["URL", "TOKEN", "TOKEN_FILE", "CA_FILE", "SERVER_NAME"];
+const OF_COMMANDS: [&str; 7] = [
+    "URL",
+    "TOKEN",
+    "TOKEN_FILE",
+    "CA_FILE",
+    "CERT_FILE",
+    "KEY_FILE",
+    "SERVER_NAME",
+];
 
 /// Says whether a foreign variable looks like a misspelled one of ours. Ignores those that Kubernetes sets
 /// for a Service of our name (`CRISWEEP_SERVICE_HOST`, `CRISWEEP_PORT_20950_TCP_ADDR`).

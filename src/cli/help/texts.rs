@@ -69,6 +69,8 @@ Examples:
 ";
 
 pub(in crate::cli) const CONFIG: &str = "\
+The files that the configuration names are not read: they may be on another machine. A start reads them.
+
 Exit codes:
   0  the configuration is good
   2  it is refused; the error names each key

@@ -20,6 +20,8 @@ use crate::telemetry;
 
 /// The name that the certificate of the service must be for, where that is not the URL's host: behind a port-forward.
 const SERVER_NAME: &str = "CRISWEEP_SERVER_NAME";
+/// The variable of `--service.url`.
+const URL: &str = "CRISWEEP_URL";
 
 /// Flags that name the service to ask. `CRISWEEP_URL`, `CRISWEEP_TOKEN_FILE`, `CRISWEEP_TOKEN`, `CRISWEEP_CA_FILE`,
 /// `CRISWEEP_CERT_FILE` and `CRISWEEP_KEY_FILE` are their variables.
@@ -75,18 +77,23 @@ pub struct RemoteArgs {
 }
 
 impl RemoteArgs {
-    /// Adds what the environment says and no flag does.
-    fn with_environment(mut self) -> (Self, Option<String>) {
-        self.service_url = self.service_url.or_else(|| variable("CRISWEEP_URL"));
+    /// Adds what the environment says and no flag does; returns the token of the environment too.
+    ///
+    /// # Errors
+    /// If a variable is not text.
+    fn with_environment(mut self) -> anyhow::Result<(Self, Option<String>)> {
+        let url = variable(URL)?;
+        self.service_url = self.service_url.or(url);
         for (file, name) in [
             (&mut self.service_token_file, "CRISWEEP_TOKEN_FILE"),
             (&mut self.service_ca_file, "CRISWEEP_CA_FILE"),
             (&mut self.service_cert_file, "CRISWEEP_CERT_FILE"),
             (&mut self.service_key_file, "CRISWEEP_KEY_FILE"),
         ] {
-            *file = file.take().or_else(|| variable(name).map(PathBuf::from));
+            let named = variable(name)?.map(PathBuf::from);
+            *file = file.take().or(named);
         }
-        (self, variable("CRISWEEP_TOKEN"))
+        Ok((self, variable("CRISWEEP_TOKEN")?))
     }
 
     /// Says whether one of the flags is there.
@@ -103,7 +110,8 @@ impl RemoteArgs {
 
     /// Says whether the flags or the environment name a service.
     pub(in crate::cli) fn names_one(&self) -> bool {
-        self.clone().with_environment().0.service_url.is_some()
+        let in_environment = || std::env::var_os(URL).is_some_and(|text| !text.is_empty());
+        self.service_url.is_some() || in_environment()
     }
 
     /// Returns the service that they name, if any.
@@ -111,7 +119,7 @@ impl RemoteArgs {
     /// # Errors
     /// If the URL, a file or their combination cannot be used.
     pub(in crate::cli) async fn remote(&self) -> anyhow::Result<Option<ServiceAddress>> {
-        let (args, token) = self.clone().with_environment();
+        let (args, token) = self.clone().with_environment()?;
         let Some(url) = &args.service_url else {
             anyhow::ensure!(
                 !self.names_a_file(),
@@ -153,8 +161,15 @@ impl RemoteArgs {
     }
 }
 
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|text| !text.is_empty())
+/// Returns a variable's text; one that is empty counts as none. What is not understood must not count as none: the
+/// command would then be about another node.
+fn variable(name: &str) -> anyhow::Result<Option<String>> {
+    let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let text = text.into_string();
+    let text = text.map_err(|_secret| anyhow::anyhow!("{name} is not text in UTF-8"));
+    text.map(Some)
 }
 
 /// Returns a word as a shell takes it.
@@ -244,7 +259,7 @@ async fn over_tcp(
     if base.scheme() == "https" {
         client = client.tls_backend_preconfigured(tls(args, disk).await?);
     }
-    if let Some(name) = variable(SERVER_NAME) {
+    if let Some(name) = variable(SERVER_NAME)? {
         client = named(client, &mut base, &name, &mut headers).await?;
     }
     client = client.default_headers(headers);

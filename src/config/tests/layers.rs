@@ -142,6 +142,9 @@ fn a_variable_with_one_underscore_too_few_is_refused_with_the_right_name() {
         "CRISWEEP_PORT_20950_TCP_ADDR",
         "CRISWEEP_METRICS_SERVICE_HOST",
         "CRISWEEP_METRICS_PORT_20950_TCP_PROTO",
+        // These are the commands' own.
+        "CRISWEEP_CERT_FILE",
+        "CRISWEEP_KEY_FILE",
     ] {
         assert!(of(name).unwrap().strange.is_empty(), "{name}");
     }

@@ -1,11 +1,13 @@
 //! `crisweep config`, `--help`, `--version`, and refused arguments.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
 
 use crate::support::rig::{config, write};
-use crate::support::service::{run, text};
+use crate::support::service::{program, run, text};
 
 #[tokio::test]
 async fn config_prints_the_effective_configuration_which_loads_again() {
@@ -107,6 +109,77 @@ async fn a_file_that_the_configuration_names_is_refused_with_2_too() {
 }
 
 #[tokio::test]
+async fn config_refuses_what_a_start_refuses_without_reading_the_files_that_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for (web, words) in [
+        (json!({ "act_users": ["ann"] }), "web.act_users"),
+        (json!({ "act_client_sans": ["ann"] }), "web.act_client_sans"),
+        (
+            json!({ "bearer_token_files": { "read": ["/t/a", "/t/b"], "act": ["/t/b"] } }),
+            "/t/b and /t/b hold the same token",
+        ),
+    ] {
+        let file = write(dir.path(), &config(dir.path(), &json!({ "web": web })));
+        let output = run(&["config", file.to_str().unwrap()]).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+    let elsewhere = json!({ "web": {
+        "config_file": "/nowhere/web.yml",
+        "act_users": ["ann"],
+        "bearer_token_files": { "act": ["/nowhere/token"] },
+    } });
+    let file = write(dir.path(), &config(dir.path(), &elsewhere));
+    let output = run(&["config", file.to_str().unwrap()]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[tokio::test]
+async fn a_variable_that_is_no_text_is_refused_by_its_name() {
+    let ask = async |args: &[&str], name: &OsStr, value: &OsStr| {
+        let mut command = program();
+        command.env("CRISWEEP_URL", "https://127.0.0.1:9");
+        let output = command.args(args).env(name, value).output().await.unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{name:?}: {said}");
+        said
+    };
+    let garbled = OsStr::from_bytes(b"http://node-7:20950\xff");
+    for name in [
+        "CRISWEEP_URL",
+        "CRISWEEP_TOKEN_FILE",
+        "CRISWEEP_TOKEN",
+        "CRISWEEP_CA_FILE",
+        "CRISWEEP_CERT_FILE",
+        "CRISWEEP_KEY_FILE",
+        "CRISWEEP_SERVER_NAME",
+        "CRISWEEP__NODE__NAME",
+    ] {
+        for command in ["gc", "check"] {
+            let said = ask(&[command], OsStr::new(name), garbled).await;
+            assert!(said.contains(name) && said.contains("UTF-8"), "{said}");
+        }
+    }
+    let name = OsStr::from_bytes(b"CRISWEEP__MO\xff");
+    let said = ask(&["config"], name, OsStr::new("1")).await;
+    assert!(said.contains("CRISWEEP__MO"), "{said}");
+}
+
+#[tokio::test]
+async fn a_variable_without_effect_is_named_by_commands_whose_log_has_errors_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), &config(dir.path(), &json!({})));
+    for command in ["config", "check", "gc"] {
+        let args = [command, "--config.file", file.to_str().unwrap()];
+        let mut command = program();
+        let output = command.args(args).env("CRISWEEP_FOO", "1").output();
+        let said = text(&output.await.unwrap().stderr);
+        assert!(said.contains("CRISWEEP_FOO has no effect"), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn version_and_help_answer_without_any_runtime() {
     let output = run(&["--version"]).await;
     assert_eq!(output.status.code(), Some(0));
@@ -124,6 +197,10 @@ async fn unknown_flags_commands_and_targets_are_refused_with_2() {
         (&["gc", "--target", "pods"], "unknown target \"pods\""),
         (&["gc", "--max-removals", "many"], "many"),
         (&["serve", "--url", "http://a:1"], "this one asks none"),
+        (
+            &["check", "--self", "--runtime-endpoint=/x"],
+            "leave out --runtime-endpoint",
+        ),
         (&["plan", "--output", "xml"], "xml"),
         (&["--log.level", "loud", "plan"], "log.level"),
         (&["--runtime-endpoint", "tcp://1.2.3.4:5", "plan"], "unix"),
