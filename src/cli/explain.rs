@@ -48,7 +48,7 @@ Examples:
   crisweep explain shop/web         a pod: what of it stays, what goes, and why
   crisweep explain shop/web/app#3   one attempt of a container
   crisweep explain registry.example/shop/web:1.2
-  crisweep explain web --output json | jq .would_change
+  crisweep explain shop/web/app#3 --output json | jq .would_change
 ";
 
 /// Runs `crisweep explain`.

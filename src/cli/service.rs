@@ -34,7 +34,7 @@ const ANSWER_MAX_BYTES: usize = 4 << 20;
 pub(super) const LOOKS_ITSELF: &str = "this command looks for itself";
 
 /// Why a command does not ask the service where `--runtime-endpoint` is given.
-pub(super) const RUNTIME_NAMED: &str = "--runtime-endpoint names a runtime";
+const RUNTIME_NAMED: &str = "--runtime-endpoint names a runtime";
 
 /// What a command is about: this node, or the service that was named.
 #[derive(Debug)]
@@ -57,8 +57,14 @@ impl Site {
 /// Why the service told nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServiceFailureKind {
+    /// It is not asked: `--runtime-endpoint` names a runtime.
+    NotAsked,
     /// Nothing listens there, or the service has no address that can be known.
     Down,
+    /// Its certificate is not one that this command trusts.
+    Untrusted,
+    /// What listens there speaks no TLS, and was asked to.
+    NoTls,
     /// It did not answer in time.
     NoAnswer,
     /// It says itself that it hangs.
@@ -87,6 +93,8 @@ impl ServiceFailureKind {
 
 /// Questions to the service, within a time.
 pub(super) struct ServiceQuery {
+    /// `--runtime-endpoint` is given: no service is asked.
+    names_runtime: bool,
     addresses: Vec<ServiceAddress>,
     /// Whether it was said that the service answers.
     said: Once,
@@ -97,8 +105,8 @@ pub(super) struct ServiceQuery {
 }
 
 impl ServiceQuery {
-    /// Asks for one path of the service within the limit, unless the site names a runtime. `None`: the command works by
-    /// itself, which is said with these words and the reason.
+    /// Asks for one path of the service within the limit. `None`: the command works by itself, which is said with these
+    /// words and the reason.
     ///
     /// # Errors
     /// As [`Self::ask`].
@@ -108,10 +116,7 @@ impl ServiceQuery {
         path: &str,
         instead: &str,
     ) -> anyhow::Result<Option<Value>> {
-        let answer = match site.endpoint {
-            None => Self::within(site, limit).await.ask(path).await?,
-            Some(_) => Err(RUNTIME_NAMED.to_owned()),
-        };
+        let answer = Self::within(site, limit).await.ask(path).await?;
         Ok(answer
             .inspect_err(|why| note(&format!("{why}: {instead}")))
             .ok())
@@ -124,11 +129,14 @@ impl ServiceQuery {
 
     /// The same with an end that was set before.
     pub(super) async fn new(site: &Site, limit: Duration, by: Instant) -> Self {
+        let names_runtime = site.endpoint.is_some();
         let addresses = match &site.remote {
+            _ if names_runtime => Vec::new(),
             Some(remote) => vec![remote.clone()],
             None => own_addresses(&site.config, limit / 4).await,
         };
         Self {
+            names_runtime,
             addresses,
             said: Once::new(),
             patience: limit / 4,
@@ -182,10 +190,15 @@ impl ServiceQuery {
 
     /// The command works by itself, unless a service was named.
     pub(super) fn instead<T>(&self, why: String) -> anyhow::Result<Result<T, String>> {
-        if self.addresses.iter().any(|it| it.is_named) {
+        if self.named().is_some() {
             anyhow::bail!(why);
         }
         Ok(Err(why))
+    }
+
+    /// Returns the service that `--service.url` names, if it names one.
+    pub(super) fn named(&self) -> Option<&ServiceAddress> {
+        self.addresses.iter().find(|it| it.is_named)
     }
 
     /// Asks for a path; returns which service answers and what, whatever the status.
@@ -209,6 +222,9 @@ impl ServiceQuery {
 
     /// Finds the first address where a healthy service answers.
     pub(super) async fn reach(&self) -> Result<&ServiceAddress, ServiceFailure> {
+        if self.names_runtime {
+            return Err(ServiceFailureKind::NotAsked.with(RUNTIME_NAMED));
+        }
         let mut failed: Option<ServiceFailure> = None;
         for address in &self.addresses {
             let by = self.by.min(Instant::now() + self.patience);

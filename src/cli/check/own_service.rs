@@ -11,18 +11,22 @@ impl ServiceFailureKind {
     /// Says in the result that the runtime was asked, and why.
     pub(super) fn runtime_asked(self) -> &'static str {
         match self {
+            Self::NotAsked => "runtime",
             Self::Down => "runtime; service down",
             Self::NoAnswer => "runtime; service silent",
             Self::Hangs => "runtime; service hangs",
             Self::Refuses => "runtime; service refuses",
-            Self::Foreign => "runtime; no service",
+            Self::Untrusted | Self::NoTls | Self::Foreign => "runtime; no service",
         }
     }
 
     /// Says why a service that was named told nothing: nothing else can tell of that node.
     pub(super) fn of_named(self, has_credential: bool) -> &'static str {
         match self {
+            Self::NotAsked => "the service is not asked",
             Self::Down => "no service answers at --service.url",
+            Self::Untrusted => "bad certificate at --service.url; crisweep status says why",
+            Self::NoTls => "--service.url speaks no TLS; ask it by http://",
             Self::NoAnswer => "service gives no answer",
             Self::Hangs => "service hangs",
             Self::Refuses if has_credential => "service refuses, with its credential too",
@@ -36,7 +40,12 @@ impl ServiceFailureKind {
         match self {
             Self::Hangs => Some(HealthFinding::problem("service hangs, restart it")),
             Self::NoAnswer => Some(HealthFinding::unknown("service gives no answer")),
-            Self::Down | Self::Refuses | Self::Foreign => None,
+            Self::NotAsked
+            | Self::Down
+            | Self::Untrusted
+            | Self::NoTls
+            | Self::Refuses
+            | Self::Foreign => None,
         }
     }
 }
@@ -46,7 +55,12 @@ impl ServiceQuery {
     pub(super) async fn probes(&self) -> HealthReport {
         let found = match self.reach().await {
             Ok(found) => found,
-            Err(failure) => return failed(without_answer(failure.kind)),
+            Err(failure) => {
+                return failed(match self.named() {
+                    Some(named) => failure.kind.of_named(named.has_credential),
+                    None => without_answer(failure.kind),
+                });
+            }
         };
         match self.get(found, "/-/ready").await {
             Ok((StatusCode::OK, _)) => {
@@ -82,9 +96,11 @@ fn without_answer(kind: ServiceFailureKind) -> &'static str {
         ServiceFailureKind::Hangs => "service is not healthy: it hangs, restart it",
         ServiceFailureKind::NoAnswer => "service gives no answer",
         ServiceFailureKind::Refuses => "service refuses; give it a unix socket (web.listen)",
-        ServiceFailureKind::Down | ServiceFailureKind::Foreign => {
-            "no service answers at the addresses of web.listen"
-        }
+        ServiceFailureKind::NotAsked
+        | ServiceFailureKind::Down
+        | ServiceFailureKind::Untrusted
+        | ServiceFailureKind::NoTls
+        | ServiceFailureKind::Foreign => "no service answers at the addresses of web.listen",
     }
 }
 

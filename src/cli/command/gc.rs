@@ -16,12 +16,12 @@ use super::{past_failures, read_ages, settled_look, take_over};
 use crate::app::StopSignals;
 use crate::cli::output::{note, print_json, print_on};
 use crate::cli::screen::{Screen, Wide};
-use crate::cli::service::{RUNTIME_NAMED, ServiceFailureKind, ServiceQuery, Site};
+use crate::cli::service::{ServiceFailureKind, ServiceQuery, Site};
 use crate::cli::{Ending, Output};
 use crate::config::{Brakes, Config, Mode};
 use crate::fleet::Fleet;
 use crate::gc::PassOptions;
-use crate::model::{Cause, Outcome, Pass, escape};
+use crate::model::{Cause, Outcome, Pass, Target, escape};
 use crate::pass::in_flight::RemovalInFlight;
 use crate::pass::record::PassRecord;
 use crate::system::pulse::Pulses;
@@ -40,12 +40,6 @@ const DRAW_EVERY: Duration = Duration::from_secs(1);
 /// # Errors
 /// If the runtime is not found or does not answer, another crisweep works on the node, or `brakes.pause` holds.
 pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
-    if site.endpoint.is_some() {
-        note(&format!(
-            "{RUNTIME_NAMED}: this command runs the pass itself"
-        ));
-        return own(site, args).await;
-    }
     let question = ServiceQuery::within(&site, PATIENCE).await;
     let failure = match question.reach().await {
         Ok(found) => {
@@ -230,10 +224,13 @@ fn unknown(flying: &str) -> String {
     )
 }
 
-/// Names the removals in flight.
+/// Names the removals in flight: a log by its path, the others by their names and the beginning of their ids.
 fn named(flying: &[RemovalInFlight]) -> String {
     let one = |it: &RemovalInFlight| {
         let kind = it.target.noun();
+        if it.target == Target::Logs {
+            return format!("{kind} {}", escape::line(&it.id));
+        }
         let id: String = it
             .id
             .trim_start_matches("sha256:")
@@ -247,4 +244,27 @@ fn named(flying: &[RemovalInFlight]) -> String {
         words.push(format!("{} more", flying.len() - NAMED));
     }
     words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removal_in_flight_is_named_by_what_tells_it_from_others() {
+        let removal = |target, id: &str, name: &str| RemovalInFlight {
+            target,
+            id: id.into(),
+            name: name.to_owned(),
+        };
+        let path = "/var/log/pods/shop_web-0_7d4f/app/9.log";
+        let flying = [
+            removal(Target::Logs, path, "9.log"),
+            removal(Target::Images, "sha256:0123456789abcdef", "web:1"),
+        ];
+        assert_eq!(
+            named(&flying),
+            format!("log {path}, image web:1 (0123456789ab)")
+        );
+    }
 }

@@ -12,7 +12,7 @@ use super::{looked, service};
 use crate::cli::Output;
 use crate::cli::output::{note, print, print_json, print_on};
 use crate::cli::screen::Screen;
-use crate::cli::service::{LOOKS_ITSELF, NOT_UNDERSTOOD, RUNTIME_NAMED, ServiceQuery, Site};
+use crate::cli::service::{LOOKS_ITSELF, NOT_UNDERSTOOD, ServiceQuery, Site};
 use crate::gc;
 use crate::model::escape;
 
@@ -29,11 +29,7 @@ pub async fn run(site: Site, args: PlanArgs) -> anyhow::Result<bool> {
     if args.save {
         return save(&site, &args.pass).await;
     }
-    let asked = match site.endpoint {
-        None => asked(&site, &args.pass).await?,
-        Some(_) => Err(RUNTIME_NAMED.to_owned()),
-    };
-    match asked {
+    match asked(&site, &args.pass).await? {
         Ok((plan, status)) => {
             if args.pass.output == Output::Json {
                 let plan = String::from_utf8_lossy(&plan);

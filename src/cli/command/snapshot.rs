@@ -11,7 +11,7 @@ use reqwest::StatusCode;
 use super::looked;
 use crate::cli::database;
 use crate::cli::output::{note, print_bytes};
-use crate::cli::service::{RUNTIME_NAMED, ServiceQuery, Site};
+use crate::cli::service::{ServiceQuery, Site};
 use crate::config::Config;
 use crate::model::escape;
 use crate::snapshot_file::{self, FILE_MAX_BYTES, SnapshotFile};
@@ -75,10 +75,7 @@ pub async fn run(site: &Site, args: SnapshotArgs) -> anyhow::Result<bool> {
         // Told before the node is asked, which may take long.
         try_private(&args.file, existing).map_err(named)?;
     }
-    let asked = match site.endpoint {
-        None => from_service(site, args.pass.as_deref()).await?,
-        Some(_) => Err(RUNTIME_NAMED.to_owned()),
-    };
+    let asked = from_service(site, args.pass.as_deref()).await?;
     let (bytes, by) = match (asked, &args.pass) {
         (Ok((bytes, service)), _) => (bytes, service),
         (Err(why), pass) => {

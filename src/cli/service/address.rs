@@ -11,7 +11,7 @@ use std::time::Duration;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use super::words::{cause, of_tls, own_words, said, wants_certificate};
+use super::words::{NO_TLS, cause, of_tls, own_words, said, wants_certificate};
 use super::{ServiceFailure, ServiceFailureKind, builder};
 use crate::access::Listen;
 use crate::access::web_config::WebConfig;
@@ -108,13 +108,13 @@ impl ServiceAddress {
                     let words = format!("{} refuses: {why}", self.at());
                     return Err(ServiceFailureKind::Refuses.with(words));
                 }
-                let is_down = error.is_connect();
+                let (is_down, kind) = (error.is_connect(), without_connection(&error));
                 let cause = format!(": {}", cause(error));
                 if !is_down {
                     return Err(self.foreign(&cause));
                 }
                 let words = format!("no service answers at {}{cause}", self.with_key());
-                Err(ServiceFailureKind::Down.with(words))
+                Err(kind.with(words))
             }
             Err(_elapsed) => {
                 let words = format!("the service at {} gives no answer in time", self.with_key());
@@ -186,6 +186,15 @@ impl ServiceAddress {
             _ => "",
         };
         format!("{} answers {status}: {said}{hint}", self.at())
+    }
+}
+
+/// Says why there is no connection.
+fn without_connection(error: &reqwest::Error) -> ServiceFailureKind {
+    match of_tls(error) {
+        Some(rustls::Error::InvalidCertificate(_)) => ServiceFailureKind::Untrusted,
+        Some(error) if *error == NO_TLS => ServiceFailureKind::NoTls,
+        Some(_) | None => ServiceFailureKind::Down,
     }
 }
 

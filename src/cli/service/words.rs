@@ -34,11 +34,14 @@ const SAID_MAX_CHARS: usize = 1_000;
 /// The same for one that is no crisweep.
 const FOREIGN_MAX_CHARS: usize = 120;
 
+/// What the TLS library says of an answer that is none of TLS.
+pub(super) const NO_TLS: rustls::Error =
+    rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+
 /// The last cause says most, and the URL is named already.
 pub(super) fn cause(error: reqwest::Error) -> String {
     let error = error.without_url();
-    let wrong = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
-    if of_tls(&error) == Some(&wrong) {
+    if of_tls(&error) == Some(&NO_TLS) {
         return "what listens there speaks no TLS; ask it by http://".to_owned();
     }
     let mut last: &(dyn Error + 'static) = &error;

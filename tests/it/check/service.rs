@@ -122,6 +122,21 @@ async fn a_stopped_service_is_silent_and_the_runtime_is_asked() {
 }
 
 #[tokio::test]
+async fn with_a_runtime_that_is_named_no_service_is_asked() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    let endpoint = |name: &str| {
+        let socket = rig.config_file().with_file_name(name);
+        format!("--runtime-endpoint={}", socket.display())
+    };
+    over_tcp(&rig, &[&endpoint("none.sock")])
+        .await
+        .is(2, "UNKNOWN: runtime gives no answer [runtime]");
+    let told = over_tcp(&rig, &[&endpoint("cri.sock"), "--exited-containers=2"]).await;
+    assert_eq!(told.code, 1, "{}", told.line);
+    assert!(told.line.ends_with(" [runtime]"), "{}", told.line);
+}
+
+#[tokio::test]
 async fn a_service_without_its_runtime_is_not_ready() {
     let rig = Rig::without_runtime(nodes::healthy(), json!({})).await;
     let line = "PROBLEM: service is not ready: runtime not reached or not listed yet [service]";

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::support::bare::Bare;
-use crate::support::nodes;
 use crate::support::service::text;
+use crate::support::{Rig, nodes};
 
 fn ended_just_now() -> NodeBuilder {
     let gone = |n| {
@@ -283,5 +283,22 @@ async fn control_characters_in_names_are_shown_escaped() {
         );
         let forged = shown.lines().any(|line| line.starts_with("FORGED"));
         assert!(!forged, "{args:?}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn passes_and_evidence_ask_no_service_where_a_runtime_is_named() {
+    let (rig, _dir) = Rig::with_socket(nodes::litter(1), json!({})).await;
+    rig.gc("").await;
+    for command in ["passes", "evidence"] {
+        let output = rig
+            .command(&[command, "--runtime-endpoint=/none.sock"])
+            .await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(
+            said.starts_with("--runtime-endpoint names a runtime: "),
+            "{said}"
+        );
     }
 }

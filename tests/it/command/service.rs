@@ -171,6 +171,11 @@ async fn a_named_service_must_show_a_certificate_of_the_named_ca() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("certificate"), "{said}");
+    let line = text(&run(&["check", &url, &with("other.crt")]).await.stdout);
+    assert_eq!(
+        line,
+        "UNKNOWN: bad certificate at --service.url; crisweep status says why [service]\n"
+    );
     let output = run(&["passes", &url, &with("none.crt")]).await;
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("none.crt"), "{output:?}");
@@ -366,6 +371,12 @@ async fn a_service_that_is_down_and_a_url_that_is_none_are_named() {
         text(&output.stdout),
         "UNKNOWN: no service answers at --service.url [service]\n"
     );
+    let output = run(&["check", "--self", &url]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        text(&output.stdout),
+        "PROBLEM: no service answers at --service.url [service]\n"
+    );
     for (args, words) in [
         (&["plan", "--url=node-1:20950"][..], "http://HOST:PORT"),
         (&["plan", "--url=unix:crisweep.sock"], "absolute path"),
@@ -376,6 +387,10 @@ async fn a_service_that_is_down_and_a_url_that_is_none_are_named() {
         ),
         (
             &["plan", &url, "--runtime-endpoint=/x"],
+            "only one can be asked",
+        ),
+        (
+            &["check", &url, "--runtime-endpoint=/x"],
             "only one can be asked",
         ),
         (&["serve", &url], "asks none"),
@@ -409,6 +424,11 @@ async fn a_service_without_tls_is_said_to_speak_plain_http() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("speaks no TLS; ask it by http://"), "{said}");
+    let line = text(&run(&["check", &url]).await.stdout);
+    assert_eq!(
+        line,
+        "UNKNOWN: --service.url speaks no TLS; ask it by http:// [service]\n"
+    );
 }
 
 #[tokio::test]
