@@ -34,8 +34,8 @@ The first line judges the node as crisweep check does, by the thresholds of this
 Without a service this command looks for itself, and knows nothing of passes.
 
 Exit codes:
-  0  shown, whatever it says
-  1  the named service does not answer, or the node cannot be looked at
+  0  shown, whatever the service says
+  1  the named service does not answer, or without one the runtime does not
   2  wrong arguments, or the configuration is refused
 
 Examples:
@@ -55,14 +55,16 @@ pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<bool> {
         Some(status) => (status, "service"),
         None => (own(&site).await?, "runtime"),
     };
+    // A service may say whatever it knows. Without one, nothing is known of a node whose runtime does not answer.
+    let is_looked_at = by == "service" || status.pointer("/runtime/up") == Some(&Value::Bool(true));
     if args.output == Output::Json {
-        return print_json(&status).map(|()| true);
+        return print_json(&status).map(|()| is_looked_at);
     }
     let marks = &site.config.thresholds;
     let judged = check::judged(&status, marks, site.policy(), by).context(NOT_UNDERSTOOD)?;
     let screen = Screen::of_stdout(super::screen::Wide::default());
     let text = text::of(&status, &judged, &screen);
-    print_on(&screen, &text, text::ink).map(|()| true)
+    print_on(&screen, &text, text::ink).map(|()| is_looked_at)
 }
 
 /// Looks at the node; returns what the service would tell of it.

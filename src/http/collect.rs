@@ -88,7 +88,7 @@ fn submit(service: &Service, ask: &PassRequest, by: Option<Caller>) -> Result<Ad
     match admission.map(|it| it.result) {
         Some(AlertResult::Braked) => Err(HttpError::new(
             StatusCode::CONFLICT,
-            format!("{text}; force=true overrides it"),
+            format!("{text}; force=true overrides it (crisweep gc --force)"),
         )),
         Some(_) | None => Err(HttpError::unavailable(text)),
     }

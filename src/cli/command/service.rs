@@ -179,7 +179,7 @@ impl WatchedPass<'_> {
                     // The line on the terminal is not worth the pass.
                     Err(_) if !is_cut => {}
                     Err(_) if unanswered < UNANSWERED_MAX => unanswered += 1,
-                    Err(error) => return Err(error.context(self.goes_on())),
+                    Err(error) => return Err(error.context(self.is_unknown())),
                 },
                 _ = interrupts.next() => {
                     if self.interrupted().await? {
@@ -190,8 +190,11 @@ impl WatchedPass<'_> {
         }
     }
 
-    fn goes_on(&self) -> String {
-        format!("the pass goes on: crisweep passes {}", self.id())
+    fn is_unknown(&self) -> String {
+        format!(
+            "it is not known whether the pass goes on (crisweep passes {})",
+            self.id()
+        )
     }
 
     fn is_over(&self) -> String {
@@ -243,7 +246,7 @@ impl WatchedPass<'_> {
                 ));
                 return Ok(true);
             }
-            Err(error) => return Err(error.context(self.goes_on())),
+            Err(error) => return Err(error.context(self.is_unknown())),
         }
         self.cancelled = true;
         let request = self.found.request(Method::DELETE, &self.path);

@@ -69,6 +69,10 @@ async fn a_problem_comes_first_and_brakes_are_named() {
         "{shown}"
     );
     assert!(shown.contains("paused (brakes.pause)"), "{shown}");
+    let output = rig.command(&["gc", &url]).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("crisweep gc --force"), "{said}");
 }
 
 #[tokio::test]
@@ -89,4 +93,19 @@ async fn without_a_service_the_command_looks_and_says_so() {
     );
     assert!(!shown.contains("last pass"), "{shown}");
     assert_eq!(node.sim.calls(), []);
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_down_is_shown_and_a_failure_only_of_a_look_of_ones_own() {
+    let node = Bare::start(nodes::healthy(), &json!({}));
+    node.sim.stop().await;
+    for output in [&["status"][..], &["status", "--output=json"]] {
+        let output = node.run(output).await;
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        assert!(!output.stdout.is_empty());
+    }
+    let rig = Rig::without_runtime(nodes::healthy(), json!({})).await;
+    let url = format!("--url=http://{}", rig.address);
+    let output = run(&["status", &url]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }

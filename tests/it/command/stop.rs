@@ -184,6 +184,20 @@ async fn ctrl_c_only_leaves_a_pass_that_this_command_joined() {
     assert_ne!(rig.finished(&waiting).await["outcome"], "aborted");
 }
 
+#[tokio::test]
+async fn of_a_service_that_is_killed_it_is_not_known_whether_its_pass_goes_on() {
+    let mut rig = Rig::start(nodes::litter(3), one_at_a_time()).await;
+    rig.sim.set_disk(slow());
+    let url = format!("http://{}", rig.address);
+    let mut running = Running::start(&["gc", "--url", &url]);
+    rig.removing().await;
+    rig.kill().await;
+    running
+        .says("it is not known whether the pass goes on (crisweep passes ")
+        .await;
+    assert_eq!(running.ends().await.0, 1);
+}
+
 /// A service whose pass lasts for so many questions about it. It answers each with `answer` and the question's number.
 async fn service(
     lasts: usize,
