@@ -183,12 +183,23 @@ fn not_understood(text: &str) -> HttpError {
     HttpError::bad(text.chars().take(REFUSAL_MAX_CHARS).collect::<String>())
 }
 
+/// Returns where a body is wrong, such as `alerts[0].labels.node: `; nothing if it is wrong as a whole. Reads it again,
+/// because a path costs time that the right ones need not take.
+fn place_of_the_error(body: &[u8]) -> String {
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    match serde_path_to_error::deserialize::<_, JsonObject<Webhook>>(&mut reader) {
+        Err(error) if error.path().iter().next().is_some() => format!("{}: ", error.path()),
+        Err(_) | Ok(_) => String::new(),
+    }
+}
+
 /// Returns the alerts of a call, and how many more it leaves out.
 fn read(body: &[u8]) -> Result<(Vec<(WebhookStatus, Alert)>, u64), HttpError> {
     let JsonObject(webhook) =
         serde_json::from_slice::<JsonObject<Webhook>>(body).map_err(|error| {
+            let place = place_of_the_error(body);
             not_understood(&format!(
-                "this is not an Alertmanager webhook of version \"4\": {error}"
+                "this is not an Alertmanager webhook of version \"4\": {place}{error}"
             ))
         })?;
     if webhook.version != "4" {
@@ -340,6 +351,23 @@ mod tests {
         let fine = r#"{"version": "4", "new": 1, "alerts": [
             {"status": "firing", "labels": {}, "annotations": {}, "new": {}}]}"#;
         assert_eq!(read(fine.as_bytes()).unwrap().0.len(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_place() {
+        let alert = r#"{"status": "firing", "labels": {"node": 7}}"#;
+        for (alerts, place) in [
+            (
+                format!("[{alert}]"),
+                "\"4\": alerts[0].labels.node: invalid type",
+            ),
+            ("[7]".to_owned(), "\"4\": alerts[0]: invalid type"),
+            ("[".to_owned(), "\"4\": "),
+        ] {
+            let body = format!(r#"{{"version": "4", "alerts": {alerts}}}"#);
+            let problem = read(body.as_bytes()).unwrap_err().error;
+            assert!(problem.contains(place), "{problem}");
+        }
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(super) async fn passes(
         return Ok(json(StatusCode::OK, &object!({ "passes": passes })));
     }
     let filter = PassFilter::read(query, clock()).map_err(HttpError::bad)?;
-    let page = service.worker.runner().journal.ask(filter).await?;
+    let page = service.stored(filter).await?;
     let answer = object!({ "passes": page.rows, "next": page.next });
     Ok(json(StatusCode::OK, &answer))
 }
@@ -87,7 +87,7 @@ pub(super) async fn removals(
     Query(query): Query<QueryPairs>,
 ) -> HttpResult {
     let filter = RemovalFilter::read(query, clock()).map_err(HttpError::bad)?;
-    let page = service.worker.runner().journal.ask(filter).await?;
+    let page = service.stored(filter).await?;
     let answer = object!({ "removals": page.rows, "next": page.next });
     Ok(json(StatusCode::OK, &answer))
 }

@@ -25,7 +25,7 @@ pub(super) async fn list(
     Query(pairs): Query<QueryPairs>,
 ) -> HttpResult {
     let filter = EvidenceFilter::read(pairs, clock()).map_err(HttpError::bad)?;
-    let page = service.worker.runner().journal.ask(filter).await?;
+    let page = service.stored(filter).await?;
     let answer = object!({ "evidence": page.rows, "next": page.next });
     Ok(json(StatusCode::OK, &answer))
 }
@@ -81,8 +81,7 @@ pub(super) fn may_read_logs(service: &Service, peer: &Peer) -> bool {
 }
 
 pub(super) async fn found(service: &Service, id: String) -> Result<(Evidence, Vec<u8>), HttpError> {
-    let journal = &service.worker.runner().journal;
-    match journal.ask(EvidenceOf(id.clone())).await? {
+    match service.stored(EvidenceOf(id.clone())).await? {
         EvidenceFound::One(evidence, log) => Ok((*evidence, log)),
         EvidenceFound::Several => Err(HttpError::bad(format!(
             "\"{id}\" is ambiguous: the ids of several containers begin with it"

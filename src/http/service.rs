@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::model::{PodSandboxId, Snapshot, Target};
 use crate::pass::quarantine::Quarantine;
 use crate::snapshot::{Look, NoSnapshot, Observer};
+use crate::state::{self, Question, StateStatus};
 use crate::system::manager::Manager;
 use crate::system::memory;
 use crate::telemetry::LineLimit;
@@ -87,6 +88,21 @@ pub struct Fixed {
 }
 
 impl Service {
+    /// Asks the database.
+    ///
+    /// # Errors
+    /// If it gives no answer. Where it is not open the error has the cause, as the status has it.
+    pub(super) async fn stored<Q: Question>(&self, question: Q) -> Result<Q::Answer, HttpError> {
+        let journal = &self.worker.runner().journal;
+        let answer = journal.ask(question).await;
+        answer.map_err(|error| {
+            if matches!(error, state::Error::Closed) {
+                return HttpError::unavailable(not_open(&journal.status()));
+            }
+            error.into()
+        })
+    }
+
     /// Plans what a pass would do under a policy, from an existing look; clients that ask the same at the same time
     /// share one plan.
     pub(super) fn plan_under(
@@ -171,6 +187,17 @@ async fn bounded(bound: &Arc<Semaphore>, work: Box<dyn FnOnce() + Send>) -> Resu
     };
     let done = spawn_blocking(work).await;
     done.map_err(|error| error.to_string())
+}
+
+/// Says why there is no database to ask.
+fn not_open(status: &StateStatus) -> String {
+    let Some(dir) = &status.dir else {
+        return "nothing is kept (state.dir: null)".to_owned();
+    };
+    let whys: Vec<&str> = status.errors.values().map(String::as_str).collect();
+    let (dir, whys) = (dir.display(), whys.join("; "));
+    let colon = if whys.is_empty() { "" } else { ": " };
+    format!("the database is not open (state.dir: {dir}){colon}{whys}")
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) async fn get(
 
 async fn before(service: &Service, pass: &str) -> HttpResult {
     let question = SnapshotBefore(pass.to_owned());
-    let file = service.worker.runner().journal.ask(question).await?;
+    let file = service.stored(question).await?;
     let none = || {
         let error = format!(
             "no snapshot from before a pass \"{pass}\" is kept: state.snapshots says how many are, of passes that \

@@ -240,9 +240,7 @@ async fn evidence_of_pod(service: &Service, asked: &Asked) -> PageResult<Vec<Evi
         limit: EVIDENCE_ROWS,
         ..EvidenceFilter::default()
     };
-    let page = service.worker.runner().journal.ask(filter).await;
-    page.map(|page| page.rows)
-        .map_err(|error| error.to_string())
+    Ok(service.stored(filter).await?.rows)
 }
 
 async fn shown(service: &Service, peer: &Peer, id: String) -> PageResult<ShownEvidence> {
