@@ -225,8 +225,25 @@ fn refused(field: &str, error: serde_json::Error) -> Error {
     }
 }
 
+/// Refuses two records with the same id: a look keeps one, so that a plan on both would break a safety rule.
+fn refuse_repeated<'a>(list: &str, ids: impl Iterator<Item = &'a str>) -> Result<(), Error> {
+    let mut known = BTreeMap::new();
+    for (place, id) in ids.enumerate() {
+        if let Some(first) = known.insert(id, place) {
+            return Err(Error::Field {
+                field: format!("snapshot.{list}[{place}].id"),
+                problem: format!("is that of {list}[{first}] too"),
+            });
+        }
+    }
+    Ok(())
+}
+
 impl Document {
     fn checked(self) -> Result<SnapshotFile, Error> {
+        let (containers, sandboxes) = (&self.snapshot.containers, &self.snapshot.sandboxes);
+        refuse_repeated("containers", containers.iter().map(|it| it.id.as_str()))?;
+        refuse_repeated("sandboxes", sandboxes.iter().map(|it| it.id.as_str()))?;
         let mut policy = self.policy;
         self.pods.put_into(&mut policy);
         let mut first = None;

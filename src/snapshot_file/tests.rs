@@ -88,6 +88,22 @@ fn an_impossible_value_is_refused_with_its_fields_name() {
 }
 
 #[test]
+fn two_records_of_one_id_are_refused() {
+    for list in ["containers", "sandboxes"] {
+        let mut file: serde_json::Value =
+            serde_json::from_str(include_str!("tests/version_1.json")).unwrap();
+        let rows = file["snapshot"][list].as_array_mut().unwrap();
+        rows.push(rows[0].clone());
+        let wanted = format!(
+            "snapshot.{list}[{}].id: is that of {list}[0] too",
+            rows.len() - 1
+        );
+        let refused = decode(&*packed(file.to_string().as_bytes())).unwrap_err();
+        assert_eq!(refused.to_string(), wanted);
+    }
+}
+
+#[test]
 fn bytes_that_are_no_file_are_refused() {
     let whole = encode(
         &SnapshotOrigin::default(),
