@@ -462,6 +462,14 @@ impl Snapshot {
     }
 }
 
+/// The beginning of 2020: an earlier time comes from a clock that was not set.
+pub const CLOCK_SET_SECONDS: i64 = 1_577_836_800;
+
+/// Says whether a time comes from a clock that was set.
+pub fn is_set(time: Timestamp) -> bool {
+    time.as_second() >= CLOCK_SET_SECONDS
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

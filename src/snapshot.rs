@@ -153,8 +153,13 @@ impl Observer {
 
     /// Adds the image ages of earlier runs, and saves ages to `journal` from now on. Until then images look younger
     /// than they are.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long ago the earlier run ended"
+    )]
     pub fn remember(&self, ages: ImageAges, journal: Journal) {
-        self.inner.ages.lock().remember(ages, journal);
+        let now = Timestamp::now();
+        self.inner.ages.lock().remember(ages, journal, now);
     }
 
     /// Saves unsaved image ages; call it at the end.
@@ -351,6 +356,7 @@ async fn look(
     lists_read: watch::Sender<bool>,
 ) -> Look {
     let mut memory = inner.memory().await;
+    let memory = &mut *memory;
     let client = &inner.client();
     // Both clocks are read before the first call, so that ages err towards young.
     #[expect(
@@ -399,7 +405,7 @@ async fn look(
     let weights = Weights::of(&runtime, &containers, &sandboxes, &images);
     memory.note(&found, &answer, weights, started);
     let lists = (&containers, &sandboxes);
-    let filling = memory.fill_logs(client, &mut logs, lists, &answer.pods, taken_at);
+    let filling = memory.fill_logs(client, &mut logs, lists, &answer.pods, look);
     filling.await;
     let exits = &memory.statuses.last_exits;
     Look {

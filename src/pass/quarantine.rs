@@ -11,16 +11,13 @@ use super::record::PassRecord;
 use super::tally::now;
 use crate::config::BackOff;
 use crate::model::{
-    FailureClass, KeepReason, PastFailure, PodSandboxId, Quarantined, Snapshot, Target,
+    FailureClass, KeepReason, PastFailure, PodSandboxId, Quarantined, Snapshot, Target, is_set,
 };
 use crate::snapshot::{Look, NoSnapshot};
 
 /// The most sandboxes in quarantine; above that the one with the earliest next attempt is dropped, and is
 /// simply tried again.
 pub const QUARANTINE_MAX: usize = 4096;
-
-/// A time before 2020 comes from a clock that was not set.
-const CLOCK_SET_SECONDS: i64 = 1_577_836_800;
 
 impl BackOff {
     /// Returns how long a sandbox with this many failures in a row waits.
@@ -70,8 +67,8 @@ impl Quarantine {
             let Some(id) = PodSandboxId::new(failure.id) else {
                 continue;
             };
-            let usable = |at: &Timestamp| (CLOCK_SET_SECONDS..).contains(&at.as_second());
-            let at = failure.at.filter(usable).map_or(now, |at| at.min(now));
+            let usable = failure.at.filter(|at| is_set(*at));
+            let at = usable.map_or(now, |at| at.min(now));
             let failures = failure.failures.max(1);
             let wait = back_off.wait(failures);
             self.put(id, (failures, failure.class, failure.error), at, wait);

@@ -45,7 +45,9 @@ impl AgeBook {
     }
 
     /// Adds what an earlier run knew, and saves to `journal` from now on.
-    pub(super) fn remember(&mut self, earlier: ImageAges, journal: Journal) {
+    pub(super) fn remember(&mut self, mut earlier: ImageAges, journal: Journal, now: Timestamp) {
+        earlier.rest_until(now);
+        self.keep_pace(now, Instant::now());
         // Earlier looks had no journal to save to.
         self.saved_at = None;
         self.changed = !self.ages.is_empty();
@@ -191,7 +193,7 @@ mod tests {
         earlier.touch("a", false, at(0));
         let mut book = AgeBook::new(ImageAges::default(), Journal::none());
         book.note(&uses(&[("a", true), ("b", false)]), at(100));
-        book.remember(earlier, Journal::none());
+        book.remember(earlier, Journal::none(), at(110));
         assert!(!is_saved(&book));
         let ages = book.all(at(110));
         assert_eq!(ages["a"].first_seen, at(0));

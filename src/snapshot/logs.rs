@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::pod_history::before;
 use super::queries::{Queries, QueryLimits};
 use super::{LookMemory, LookResult, PodHistories, timed};
 use crate::logs::{ENTRIES_MAX, Roots, scan};
@@ -14,6 +14,7 @@ use crate::model::{
     Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, Logs,
     PodSandbox, PodUid, Pods, Rows, Text, container_id_of, pod_uid_of,
 };
+use crate::pods::LookStart;
 use crate::runtime;
 use crate::system::blocking::BlockingPool;
 use crate::system::maps::IdSet;
@@ -55,7 +56,7 @@ impl Scanner {
 #[derive(Debug, Default)]
 pub(super) struct LogHistory {
     /// Since when each directory is an orphan, by path.
-    orphans: BTreeMap<Text, Timestamp>,
+    orphans: BTreeMap<Text, Instant>,
     /// Containers that the runtime did not find; an id never comes back.
     not_found: BTreeSet<ContainerId>,
     asker: Queries<ContainerId, Option<runtime::ContainerStatus>>,
@@ -97,11 +98,11 @@ impl LookMemory {
         logs: &mut Logs,
         lists: Lists<'_>,
         pods: &Pods,
-        taken_at: Timestamp,
+        look: LookStart,
     ) {
         let histories = &self.pod_histories;
         let owner = |uid: &PodUid| DirOwner::of(uid, pods, histories);
-        self.logs.fill(client, logs, lists, owner, taken_at).await;
+        self.logs.fill(client, logs, lists, owner, look).await;
     }
 }
 
@@ -112,7 +113,7 @@ impl LogHistory {
         logs: &mut Logs,
         lists: Lists<'_>,
         owner: impl Fn(&PodUid) -> DirOwner,
-        taken_at: Timestamp,
+        look: LookStart,
     ) {
         let (Ok(containers), Ok(sandboxes)) = lists else {
             // An incomplete list proves no pod's end. Known orphans stay known.
@@ -125,7 +126,7 @@ impl LogHistory {
         let of_sandboxes = sandboxes.rows.iter().filter_map(|it| it.pod.as_ref());
         let shown = of_containers.chain(of_sandboxes).map(|pod| &pod.uid);
         let coverage = containers.coverage.min(sandboxes.coverage);
-        self.date_orphans(logs, &shown.collect(), coverage, owner, taken_at);
+        self.date_orphans(logs, &shown.collect(), coverage, owner, look);
         self.ask(client, logs, &containers.rows).await;
     }
 
@@ -134,15 +135,17 @@ impl LogHistory {
     }
 
     /// Dates each orphaned directory; `shown` are the pods of which the runtime's lists show something. A pod
-    /// that is seen again starts anew; a failed or incomplete answer changes nothing.
+    /// that is seen again starts anew; a failed or incomplete answer changes nothing. A step of the
+    /// wall clock makes no orphan older.
     fn date_orphans(
         &mut self,
         logs: &mut Logs,
         shown: &IdSet<&PodUid>,
         coverage: Coverage,
         owner: impl Fn(&PodUid) -> DirOwner,
-        taken_at: Timestamp,
+        look: LookStart,
     ) {
+        let then = |at: &Instant| before(look.at, look.began.saturating_duration_since(*at));
         if forgets(logs, self.orphans.len()) {
             let present: BTreeSet<&str> = logs.dirs.iter().map(|dir| dir.path.as_str()).collect();
             self.orphans
@@ -159,9 +162,9 @@ impl LogHistory {
                 && coverage == Coverage::Whole
                 && !self.orphans.contains_key(&dir.path)
             {
-                self.orphans.insert(dir.path.clone(), taken_at);
+                self.orphans.insert(dir.path.clone(), look.began);
             }
-            dir.orphan_since = self.orphans.get(&dir.path).copied();
+            dir.orphan_since = self.orphans.get(&dir.path).map(then);
         }
     }
 
@@ -245,6 +248,8 @@ async fn answers(
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
     use crate::model::{ConfigSource, PodList, PodLogDir, PodsUnknown, SourcePod};
 
@@ -254,14 +259,23 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    /// A look at a second of both clocks.
+    fn look(second: i64) -> LookStart {
+        static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+        LookStart {
+            at: at(second),
+            began: *START + Duration::from_secs(second.unsigned_abs()),
+        }
+    }
+
     /// Looks at a root with one directory, or with none; returns since when it is an orphan.
     fn since(known: &mut LogHistory, second: i64, owner: DirOwner, shown: bool) -> Option<i64> {
-        since_on(known, second, owner, shown, Coverage::Whole)
+        since_on(known, look(second), owner, shown, Coverage::Whole)
     }
 
     fn since_on(
         known: &mut LogHistory,
-        second: i64,
+        look: LookStart,
         owner: DirOwner,
         shown: bool,
         coverage: Coverage,
@@ -280,7 +294,7 @@ mod tests {
         };
         let uid = PodUid::new(UID).unwrap();
         let shown = shown.then_some(&uid).into_iter().collect();
-        known.date_orphans(&mut logs, &shown, coverage, |_| owner, at(second));
+        known.date_orphans(&mut logs, &shown, coverage, |_| owner, look);
         logs.dirs[0].orphan_since.map(Timestamp::as_second)
     }
 
@@ -325,10 +339,10 @@ mod tests {
     #[test]
     fn directories_that_come_and_go_are_forgotten_beside_a_root_that_can_never_be_read() {
         let mut known = LogHistory::default();
-        for look in 0..3 {
-            let dirs = (0..ENTRIES_MAX).map(|number| PodLogDir {
-                name: format!("default_web_0d5f6a2c-1111-4222-{look:04x}-{number:012x}"),
-                path: format!("/{look}/{number}").into(),
+        for number in 0..3 {
+            let dirs = (0..ENTRIES_MAX).map(|entry| PodLogDir {
+                name: format!("default_web_0d5f6a2c-1111-4222-{number:04x}-{entry:012x}"),
+                path: format!("/{number}/{entry}").into(),
                 is_dir: true,
                 inode: 7,
                 modified_at: at(0),
@@ -340,8 +354,14 @@ mod tests {
                 ..Logs::default()
             };
             let (nobody, whole) = (IdSet::default(), Coverage::Whole);
-            known.date_orphans(&mut logs, &nobody, whole, |_| DirOwner::Absent, at(look));
-            assert_eq!(logs.dirs[0].orphan_since, Some(at(look)));
+            known.date_orphans(
+                &mut logs,
+                &nobody,
+                whole,
+                |_| DirOwner::Absent,
+                look(number),
+            );
+            assert_eq!(logs.dirs[0].orphan_since, Some(at(number)));
         }
         assert!(known.orphans.len() <= 2 * ENTRIES_MAX);
     }
@@ -355,22 +375,34 @@ mod tests {
             ..Logs::default()
         };
         let (nobody, whole) = (IdSet::default(), Coverage::Whole);
-        known.date_orphans(&mut unread, &nobody, whole, |_| absent, at(20));
+        known.date_orphans(&mut unread, &nobody, whole, |_| absent, look(20));
         assert_eq!(since(known, 30, absent, false), Some(10));
-        known.date_orphans(&mut Logs::default(), &nobody, whole, |_| absent, at(40));
+        known.date_orphans(&mut Logs::default(), &nobody, whole, |_| absent, look(40));
         assert_eq!(since(known, 50, absent, false), Some(50));
+    }
+
+    #[test]
+    fn a_clock_that_steps_forward_makes_no_orphan_older() {
+        let (known, absent) = (&mut LogHistory::default(), DirOwner::Absent);
+        assert_eq!(since(known, 10, absent, false), Some(10));
+        let stepped = LookStart {
+            at: at(3_600),
+            ..look(20)
+        };
+        let since = since_on(known, stepped, absent, false, Coverage::Whole);
+        assert_eq!(since, Some(3_590));
     }
 
     #[test]
     fn an_incomplete_look_makes_no_orphan() {
         let (known, absent) = (&mut LogHistory::default(), DirOwner::Absent);
         for coverage in [Coverage::Partial, Coverage::Living] {
-            let since = since_on(known, 10, absent, false, coverage);
+            let since = since_on(known, look(10), absent, false, coverage);
             assert_eq!(since, None, "{coverage:?}");
         }
         assert_eq!(since(known, 20, absent, false), Some(20));
         // A missing answer does not end what was known.
-        let later = since_on(known, 30, absent, false, Coverage::Partial);
+        let later = since_on(known, look(30), absent, false, Coverage::Partial);
         assert_eq!(later, Some(20));
     }
 }

@@ -1,6 +1,7 @@
 //! What looks saw of each pod over time: since when good answers lack it, or report it as finished. Uses the
 //! monotonic clock. Never decides whether a pod is deleted.
 
+mod exit_steps;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
+use self::exit_steps::ExitSteps;
 use super::LookResult;
 use crate::model::{
     ConfigSource, Container, ContainerState, Coverage, Logs, PodHistory, PodList, PodSandbox,
@@ -21,7 +23,10 @@ use crate::system::maps::IdSet;
 
 /// The pods of which the runtime or the log roots have something.
 #[derive(Debug, Default)]
-pub(super) struct PodHistories(BTreeMap<PodUid, PodEntry>);
+pub(super) struct PodHistories {
+    pods: BTreeMap<PodUid, PodEntry>,
+    exits: ExitSteps,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct PodEntry {
@@ -68,22 +73,22 @@ impl PodHistories {
         let of_logs = found.uids_of_logs();
         let shown = found.uids(&of_logs);
         if found.is_whole() {
-            self.0.retain(|uid, _| shown.contains(uid));
+            self.pods.retain(|uid, _| shown.contains(uid));
         }
         for uid in Vec::from_iter(shown) {
-            if !self.0.contains_key(uid) {
-                self.0.insert(uid.clone(), PodEntry::default());
+            if !self.pods.contains_key(uid) {
+                self.pods.insert(uid.clone(), PodEntry::default());
             }
         }
         self.note_sources(found);
         for uid in Vec::from_iter(found.living()) {
-            if let Some(entry) = self.0.get_mut(uid) {
+            if let Some(entry) = self.pods.get_mut(uid) {
                 entry.lived_at = Some(started);
             }
         }
         let trust = answer.list();
         let trust = trust.map(|list| AnswerTrust::of(found, list, last_exits));
-        for (uid, entry) in &mut self.0 {
+        for (uid, entry) in &mut self.pods {
             match (answer.good_since, &trust) {
                 // Everything in it was noted when it arrived.
                 _ if answer.is_repeated => {}
@@ -97,7 +102,7 @@ impl PodHistories {
                 _ => entry.note(Statement::Exists, answer.at),
             }
         }
-        self.0.retain(|_, entry| {
+        self.pods.retain(|_, entry| {
             entry.over_since.is_some() || entry.config_source.is_some() || entry.lived_at.is_some()
         });
     }
@@ -109,7 +114,7 @@ impl PodHistories {
             let entry = sandbox
                 .pod
                 .as_ref()
-                .and_then(|pod| self.0.get_mut(&pod.uid));
+                .and_then(|pod| self.pods.get_mut(&pod.uid));
             if let Some(entry) = entry {
                 entry.config_source = entry.config_source.max(sandbox.config_source);
             }
@@ -127,38 +132,39 @@ impl PodHistories {
             over_since: entry.over_since.map(then),
             config_source: entry.config_source,
         };
-        let pods = self.0.iter();
+        let pods = self.pods.iter();
         pods.map(|(uid, entry)| (uid.clone(), history_of(entry)))
             .filter(|(_, history)| *history != PodHistory::default())
             .collect()
     }
 
     /// Returns when each pod's last container exited, for the look that started at `started`, with the wall clock
-    /// `taken_at`. A pod that lived at a look ended after it, however far the wall clock stepped since.
+    /// `taken_at`. A pod that lived at a look ended after it, and no exit gets older than by the time that passed,
+    /// however far the wall clock stepped since.
     pub(super) fn correct_exits(
-        &self,
+        &mut self,
         last_exits: &BTreeMap<PodUid, Timestamp>,
         started: Instant,
         taken_at: Timestamp,
     ) -> BTreeMap<PodUid, Timestamp> {
         let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
-        let correct = |(uid, exit): (&PodUid, &Timestamp)| {
-            let lived_at = self.0.get(uid).and_then(|entry| entry.lived_at);
-            let lived_at = lived_at.map_or(*exit, then);
-            (uid.clone(), lived_at.max(*exit))
-        };
-        last_exits.iter().map(correct).collect()
+        let mut exits = self.exits.correct(last_exits, started, taken_at);
+        for (uid, exit) in &mut exits {
+            let lived_at = self.pods.get(uid).and_then(|entry| entry.lived_at);
+            *exit = lived_at.map_or(*exit, |at| then(at).max(*exit));
+        }
+        exits
     }
 
     /// Says whether the last answer that says something of a pod lacks it.
     pub(super) fn is_absent(&self, uid: &PodUid) -> bool {
-        let entry = self.0.get(uid);
+        let entry = self.pods.get(uid);
         entry.is_some_and(|entry| entry.absent_since.is_some())
     }
 
     /// Returns how long until every currently absent pod has been absent for `settle`.
     pub(super) fn unsettled_for(&self, settle: Duration) -> Duration {
-        let absent = self.0.values().filter_map(|entry| entry.absent_since);
+        let absent = self.pods.values().filter_map(|entry| entry.absent_since);
         let left = absent.map(|since| settle.saturating_sub(since.elapsed()));
         left.max().unwrap_or_default()
     }

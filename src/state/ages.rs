@@ -8,16 +8,16 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::Connection;
 
-use crate::model::ImageAge;
+use crate::model::{ImageAge, is_set};
 
 /// The most images remembered. Images above it are not remembered, so they stay young.
 pub const ENTRIES_MAX: usize = 4096;
 /// The longest key: a digest has 71 bytes, the rest is for a runtime handler's name.
 pub const KEY_MAX_BYTES: usize = 112;
-/// A time before 2020 comes from a clock that was not set.
-const CLOCK_SET_SECONDS: i64 = 1_577_836_800;
 /// The smallest step of the wall clock that counts: two clocks are never read at once.
 const STEP_LEAST: SignedDuration = SignedDuration::from_secs(5);
+/// How much of the time between two runs counts: they save the ages every five minutes.
+const REST_COUNTS: SignedDuration = SignedDuration::from_hours(1);
 
 /// All images' times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl ImageAges {
     /// Notes that an image exists, and whether a container uses it. Does nothing while the clock is not set,
     /// so that good times are not lost.
     pub fn touch(&mut self, key: &str, used: bool, now: Timestamp) {
-        if now.as_second() < CLOCK_SET_SECONDS {
+        if !is_set(now) {
             return;
         }
         let known = self.get(key, now);
@@ -68,15 +68,33 @@ impl ImageAges {
         let passed = SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
         let step = now.duration_since(before).saturating_sub(passed);
         // From a clock that was not set nothing was noted.
-        if step < STEP_LEAST || before.as_second() < CLOCK_SET_SECONDS {
+        if step < STEP_LEAST || !is_set(before) {
             return false;
         }
+        self.make_younger(step, now);
+        !self.entries.is_empty()
+    }
+
+    /// Makes every image younger by the time for which no look was noted, but for [`REST_COUNTS`]: the clock of an
+    /// earlier run may have been wrong.
+    pub(crate) fn rest_until(&mut self, now: Timestamp) {
+        let times = self.entries.values();
+        let times = times.flat_map(|age| [Some(age.first_seen), age.last_used]);
+        let Some(last) = times.flatten().max() else {
+            return;
+        };
+        let rest = now.duration_since(last).saturating_sub(REST_COUNTS);
+        if rest.is_positive() && is_set(now) {
+            self.make_younger(rest, now);
+        }
+    }
+
+    fn make_younger(&mut self, step: SignedDuration, now: Timestamp) {
         let later = |time: Timestamp| time.checked_add(step).unwrap_or(now);
         for age in self.entries.values_mut() {
             age.first_seen = later(age.first_seen);
             age.last_used = age.last_used.map(later);
         }
-        !self.entries.is_empty()
     }
 
     /// Adds what an earlier run knew. An image that both know was first seen then.
@@ -170,11 +188,7 @@ fn sum(key: &str, first_seen: i64, last_used: Option<i64>) -> i64 {
 }
 
 fn sane(time: Timestamp, now: Timestamp) -> Timestamp {
-    if time.as_second() < CLOCK_SET_SECONDS {
-        now
-    } else {
-        time.min(now)
-    }
+    if is_set(time) { time.min(now) } else { now }
 }
 
 /// An invalid time becomes one that [`sane`] rejects.
@@ -187,6 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::model::CLOCK_SET_SECONDS;
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(CLOCK_SET_SECONDS + seconds).unwrap()
@@ -232,6 +247,29 @@ mod tests {
         assert_eq!(times("unused"), (at(10), None));
         assert_eq!(times("theirs"), (at(10), Some(at(10))));
         assert_eq!(times("ours"), (at(50), None));
+    }
+
+    #[test]
+    fn of_the_time_between_two_runs_an_hour_counts() {
+        let ages = |rest: i64| {
+            let mut ages = ImageAges::default();
+            ages.touch("unused", false, at(0));
+            ages.touch("used", true, at(600));
+            ages.rest_until(at(600 + rest));
+            ["unused", "used"].map(|key| {
+                let age = ages.get(key, at(600 + rest)).unwrap();
+                600 + rest - age.last_used.unwrap_or(age.first_seen).as_second() + CLOCK_SET_SECONDS
+            })
+        };
+        assert_eq!(ages(3_600), [4_200, 3_600]);
+        // The node was off for three years, or the clock of the earlier run was so far behind.
+        assert_eq!(ages(3 * 365 * 86_400), [4_200, 3_600]);
+        assert_eq!(ages(-300), [300, 0]);
+        let (mut ages, boot) = (ImageAges::default(), Timestamp::from_second(60).unwrap());
+        ages.rest_until(at(0));
+        ages.touch("a", true, at(10));
+        ages.rest_until(boot);
+        assert_eq!(ages.get("a", at(20)).unwrap().first_seen, at(10));
     }
 
     #[test]

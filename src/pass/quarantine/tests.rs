@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use std::time::Duration;
 
 use super::*;
+use crate::model::CLOCK_SET_SECONDS;
 
 const BACK_OFF: BackOff = BackOff {
     base: Duration::from_secs(60),

@@ -283,10 +283,10 @@ async fn a_pod_without_objects_is_forgotten() {
     node.look("ab", "b");
     node.coverage = Coverage::Living;
     node.look("b", "b");
-    assert_eq!(node.histories.0.len(), 1);
+    assert_eq!(node.histories.pods.len(), 1);
     node.coverage = Coverage::Whole;
     node.look("b", "b");
-    assert_eq!(node.histories.0.len(), 0);
+    assert_eq!(node.histories.pods.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -384,7 +384,7 @@ async fn an_exit_is_later_than_the_last_look_that_saw_the_pod_live() {
     let mut node = Observer::new();
     let exit = node.clock;
     node.look("Ab", "ab");
-    node.last_exits = [(uid("a"), exit), (uid("b"), exit)].into();
+    node.last_exits = [(uid("a"), exit)].into();
     for _ in 0..3 {
         tokio::time::advance(SECOND).await;
         node.look("ab", "ab");
@@ -392,8 +392,10 @@ async fn an_exit_is_later_than_the_last_look_that_saw_the_pod_live() {
     node.clock += SignedDuration::from_hours(1);
     let (exits, now) = (&node.last_exits, Instant::now());
     let exits = node.histories.correct_exits(exits, now, node.clock);
-    let age = |name| node.clock.duration_since(exits[&uid(name)]).as_secs();
-    assert_eq!((age("a"), age("b")), (3, 3_600));
+    let age = |exits: &BTreeMap<PodUid, Timestamp>, name| {
+        node.clock.duration_since(exits[&uid(name)]).as_secs()
+    };
+    assert_eq!(age(&exits, "a"), 3);
     // An exit that is known to be later counts.
     node.last_exits.insert(uid("a"), node.clock - SECOND);
     let exits = node

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crisweep_sim::{Cni, Fault, NodeBuilder, PodSpec, Rpc, hours};
+use crisweep_sim::{Cni, DEFAULT_IMAGE, Fault, NodeBuilder, PodSpec, Rpc, hours, seconds};
 use jiff::{Timestamp, ToSpan};
 use serde_json::json;
 
@@ -18,11 +18,19 @@ const YEAR: i64 = 365 * 24 * 3600;
 struct Moved {
     rig: Rig,
     file: PathBuf,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
+}
+
+fn command(dir: &Path) -> tokio::process::Command {
+    let mut command = program();
+    command
+        .env("LD_PRELOAD", dir.join("clock_shim.so"))
+        .env("CLOCK_SHIM_FILE", dir.join("seconds"));
+    command
 }
 
 /// Builds the library; `None` without a compiler.
-fn shim(dir: &Path) -> Option<PathBuf> {
+fn shim(dir: &Path) -> Option<()> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/faults/clock_shim.rs");
     let library = dir.join("clock_shim.so");
     let built = Command::new("rustc")
@@ -36,27 +44,29 @@ fn shim(dir: &Path) -> Option<PathBuf> {
     };
     let words = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "{words}");
-    Some(library)
+    Some(())
 }
 
 impl Moved {
     async fn start(node: NodeBuilder, changes: serde_json::Value) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let library = shim(dir.path())?;
+        shim(dir.path())?;
         let file = dir.path().join("seconds");
         let mut rig = Rig::start(node, changes).await;
         rig.kill().await;
-        let mut command = program();
-        command
-            .env("LD_PRELOAD", &library)
-            .env("CLOCK_SHIM_FILE", &file);
-        rig.service = Service::start_as(command, &rig.config_file()).await;
+        rig.service = Service::start_as(command(dir.path()), &rig.config_file()).await;
         rig.ready().await;
-        Some(Self {
-            rig,
-            file,
-            _dir: dir,
-        })
+        Some(Self { rig, file, dir })
+    }
+
+    /// Stops the service, and starts it with the clock so many seconds from the true time.
+    async fn restart(&mut self, seconds: i64) {
+        self.rig.service.signal(rustix::process::Signal::TERM);
+        assert!(self.rig.service.exited().await.success());
+        std::fs::write(&self.file, seconds.to_string()).unwrap();
+        let config = self.rig.config_file();
+        self.rig.service = Service::start_as(command(self.dir.path()), &config).await;
+        self.rig.ready().await;
     }
 
     /// Sets the clock this many seconds from the true time, and waits until the service has noticed.
@@ -116,7 +126,10 @@ async fn set_forward_right_after_an_exit_it_ends_no_quiet() {
         "policy": { "containers": cap, "sandboxes": cap },
         "pods": { "quiet": "1m" },
     });
-    let node = nodes::healthy().pod(PodSpec::new("job").running("app", 0));
+    let early = PodSpec::new("early").exited("app", 0, seconds(5));
+    let node = nodes::healthy()
+        .pod(PodSpec::new("job").running("app", 0))
+        .pod(early.succeeded());
     let Some(moved) = Moved::start(node, changes).await else {
         return;
     };
@@ -126,8 +139,33 @@ async fn set_forward_right_after_an_exit_it_ends_no_quiet() {
     moved.to(YEAR).await;
     let pass = rig.gc("").await;
     rig.nothing_was_touched();
+    // The first look saw the other one at its end.
     let kept = &pass["targets"]["containers"]["kept"];
-    assert_eq!(kept["too-young"], 1, "{pass:#}");
+    assert_eq!(kept["too-young"], 2, "{pass:#}");
+}
+
+/// A board that boots at the date of its disk image, and cannot ask for the time, notes images by that clock.
+#[tokio::test]
+async fn after_a_run_with_a_clock_that_was_years_behind_no_image_is_old() {
+    // By age alone, however full this machine's disk is.
+    let images = json!({
+        "min_age": "0s",
+        "max_age": "7d",
+        "high_threshold_percent": 100,
+        "low_threshold_percent": 99,
+    });
+    let node = nodes::healthy()
+        .image(DEFAULT_IMAGE, 1 << 20)
+        .image("registry.example/spare:1", 1 << 20);
+    let changes = json!({ "policy": { "images": images } });
+    let Some(mut moved) = Moved::start(node, changes).await else {
+        return;
+    };
+    moved.to(-3 * YEAR).await;
+    moved.restart(0).await;
+    let pass = moved.rig.gc("target=images").await;
+    assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
+    moved.rig.nothing_was_touched();
 }
 
 #[tokio::test]
