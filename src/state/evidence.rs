@@ -12,7 +12,7 @@ use super::filter::{NUMBERS, Question, ResultPage, Where, filter};
 use super::journal::{Journal, PATIENCE};
 use super::parameters::Parameters;
 use super::passes::NOW;
-use crate::model::Evidence;
+use crate::model::{CLOCK_SET_SECONDS, Evidence, is_set};
 
 /// A page of the database: the unit in which a row's size is counted.
 const PAGE_BYTES: u64 = 4096;
@@ -218,12 +218,21 @@ fn before(now: Timestamp, age: Duration) -> i64 {
     now.as_millisecond().saturating_sub(age)
 }
 
+/// What was kept by a clock that was not set counts from now. What was kept after younger evidence is not old either:
+/// the clock was behind then.
 fn drop_old(sql: &Connection, now: Timestamp, max_age: Option<Duration>) -> rusqlite::Result<u64> {
     let Some(max_age) = max_age else {
         return Ok(0);
     };
-    let old = "DELETE FROM evidence WHERE kept_at < ?";
-    let dropped = sql.prepare_cached(old)?.execute([before(now, max_age)])?;
+    let (before, millis) = (before(now, max_age), now.as_millisecond());
+    if is_set(now) {
+        let unset = "UPDATE evidence SET kept_at = ? WHERE kept_at < ?";
+        let bounds = [millis, CLOCK_SET_SECONDS * 1000];
+        sql.prepare_cached(unset)?.execute(bounds)?;
+    }
+    let old = "DELETE FROM evidence WHERE kept_at < ?1 AND number < \
+        coalesce((SELECT min(number) FROM evidence WHERE kept_at BETWEEN ?1 AND ?2), 9223372036854775807)";
+    let dropped = sql.prepare_cached(old)?.execute([before, millis])?;
     Ok(dropped as u64)
 }
 

@@ -142,6 +142,35 @@ async fn old_evidence_goes_and_one_container_has_one() {
 }
 
 #[tokio::test]
+async fn a_clock_that_was_behind_or_not_set_makes_no_evidence_old() {
+    let bounds = EvidenceBounds {
+        max_age: Some(Duration::from_secs(60)),
+        ..PLENTY
+    };
+    // At a boot the clock may be unset, or as old as the disk's image.
+    for (behind, wanted) in [(START - 60, "432"), (3 * 365 * 86_400, "43")] {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = open(dir.path()).await;
+        keep(&journal, evidence(1, "a", 0), bounds).await;
+        keep(&journal, evidence(2, "b", 10 - behind), bounds).await;
+        let dropped = keep(&journal, evidence(3, "a", 10), bounds).await;
+        assert_eq!((dropped, ids(&journal).await), (0, "321".to_owned()));
+        keep(&journal, evidence(4, "a", 65), bounds).await;
+        assert_eq!(ids(&journal).await, wanted, "with what was kept before it");
+        keep(&journal, evidence(5, "a", 71), bounds).await;
+        assert_eq!(ids(&journal).await, "54");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path()).await;
+    keep(&journal, evidence(1, "a", 60 - START), bounds).await;
+    keep(&journal, evidence(2, "a", 0), bounds).await;
+    keep(&journal, evidence(3, "a", 60), bounds).await;
+    assert_eq!(ids(&journal).await, "321", "from when it was set");
+    keep(&journal, evidence(4, "a", 61), bounds).await;
+    assert_eq!(ids(&journal).await, "43");
+}
+
+#[tokio::test]
 async fn a_database_that_was_set_aside_goes_with_the_evidence_of_its_age() {
     let dir = tempfile::tempdir().unwrap();
     let journal = open(dir.path()).await;
