@@ -15,6 +15,9 @@ use crate::model::{
 use crate::snapshot::{Look, Weight, Weights};
 use crate::state::{Past, StateStatus};
 
+/// How far ahead of the look a time may be: an object may have come while the node was looked at.
+const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(5);
+
 /// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerExit {
@@ -143,6 +146,11 @@ impl DoctorFacts {
 
     /// Says whether a time is less than so long before the look.
     pub(super) fn is_within(&self, at: Timestamp, hours: i64) -> bool {
-        self.taken_at.duration_since(at) < SignedDuration::from_hours(hours)
+        self.taken_at.duration_since(at) < SignedDuration::from_hours(hours) && !self.is_ahead(at)
+    }
+
+    /// Says whether a time comes from before a clock step back.
+    pub(super) fn is_ahead(&self, at: Timestamp) -> bool {
+        at.duration_since(self.taken_at) > AHEAD_MAX
     }
 }

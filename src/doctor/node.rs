@@ -23,6 +23,7 @@ pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
         foreign(facts),
         observes(facts),
         uncapped(facts),
+        ahead(facts),
     ]
     .into_iter()
     .flatten()
@@ -236,4 +237,26 @@ fn uncapped(facts: &DoctorFacts) -> Option<Finding> {
         json!({ "maximum-dead-containers": kubelet, "policy.containers.max_dead": -1 }),
     );
     (kubelet < 0 && policy == Limit::None).then_some(finding)
+}
+
+/// Litter that is young until the clock has come to its time.
+fn ahead(facts: &DoctorFacts) -> Option<Finding> {
+    let exits = facts
+        .dead()
+        .map(|it| it.finished_at.unwrap_or(it.created_at));
+    let all = exits.chain(facts.not_ready().map(|it| it.created_at));
+    let ahead: Vec<_> = all.filter(|at| facts.is_ahead(*at)).collect();
+    let last = ahead.iter().max()?;
+    let count = ahead.len() as u64;
+    let finding = Finding::new(
+        "clock-set-back",
+        Severity::Advice,
+        format!(
+            "{} dated in the future, up to {last}: a clock was set back, and they count as young until then.",
+            many(count, "dead record"),
+        ),
+        "set the node's clock right (timedatectl); what must go before that goes only by hand",
+        json!({ "ahead": count, "last": last }),
+    );
+    Some(finding)
 }

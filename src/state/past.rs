@@ -76,12 +76,14 @@ fn removed(sql: &Connection, now: Timestamp) -> rusqlite::Result<Vec<RemovedOfPo
                 r.created_at) AS came \
             FROM removals AS r WHERE r.intended_at >= :day AND r.target IN ('containers', 'sandboxes') \
             AND r.result IN ('removed', 'already-gone')\
-        ) WHERE came >= :day GROUP BY target, pod_uid, pod_namespace ORDER BY COUNT(*) DESC LIMIT :most";
+        ) WHERE came BETWEEN :day AND :soon GROUP BY target, pod_uid, pod_namespace ORDER BY COUNT(*) DESC LIMIT :most";
     let mut statement = sql.prepare_cached(question)?;
     let now = now.as_millisecond();
     let times = named_params! {
         ":hour": now.saturating_sub(HOUR_MS),
         ":day": now.saturating_sub(24 * HOUR_MS),
+        // What lies further ahead comes from before a clock step back.
+        ":soon": now.saturating_add(HOUR_MS / 12),
         ":most": PODS_MAX,
     };
     let rows = statement.query_map(times, |row| {

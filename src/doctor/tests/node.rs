@@ -32,6 +32,22 @@ fn a_problem_outranks_advice_and_the_costlier_comes_first() {
 }
 
 #[test]
+fn litter_that_is_dated_in_the_future_is_told() {
+    let mut node = Node::new();
+    node.dead("web", 0, -4);
+    assert_eq!(severity(&node.report(), "clock-set-back"), None);
+    let mut node = Node::new();
+    node.dead("web", 0, 4);
+    node.dead("web", 1, -60);
+    node.sandbox("web", &[], -70);
+    let report = node.report();
+    let finding = found(&report, "clock-set-back").unwrap();
+    assert_eq!(finding.severity, Severity::Advice);
+    let words = format!("2 dead records dated in the future, up to {}:", ago(-70));
+    assert!(finding.summary.starts_with(&words), "{}", finding.summary);
+}
+
+#[test]
 fn pods_state_and_caps_are_told() {
     let mut node = Node::new();
     node.facts.pods = Pods::Unknown(PodsUnknown::Failed("refused".to_owned()));
