@@ -355,8 +355,7 @@ async fn look(
     freshness: Freshness,
     lists_read: watch::Sender<bool>,
 ) -> Look {
-    let mut memory = inner.memory().await;
-    let memory = &mut *memory;
+    let memory = &mut *inner.memory().await;
     let client = &inner.client();
     // Both clocks are read before the first call, so that ages err towards young.
     #[expect(

@@ -1,13 +1,16 @@
 //! This process, under the names that every exporter uses.
 
 use std::fs;
-use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::page::{MetricsPage, bytes, plain, seconds};
+
+/// A clock that moved by so many seconds was set: at a boot it may stand at 1970.
+const CLOCK_SET_BY: f64 = 3600.0;
 
 /// Adds the kernel's figures of this process; unknown ones are absent.
 pub(super) fn encode(page: &mut MetricsPage) {
@@ -71,22 +74,45 @@ fn ticks_to_seconds(ticks: u64) -> f64 {
     ticks as f64 / clock_ticks_per_second() as f64
 }
 
-/// Returns when the machine booted, in seconds since 1970. Computed once: it moves with the clock, and a
-/// change would look like a restart.
+/// Returns when the machine booted, in seconds since 1970.
 fn boot_time() -> f64 {
-    static BOOT: OnceLock<f64> = OnceLock::new();
+    static BOOT: Mutex<Option<f64>> = Mutex::new(None);
     let seconds = |clock| {
         let time = clock_gettime(clock);
         #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
         let seconds = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
         seconds
     };
-    *BOOT.get_or_init(|| seconds(ClockId::Realtime) - seconds(ClockId::Boottime))
+    let now = seconds(ClockId::Realtime) - seconds(ClockId::Boottime);
+    let mut shown = BOOT.lock();
+    let boot = steady(*shown, now);
+    *shown = Some(boot);
+    boot
+}
+
+/// Returns the boot time that was shown, unless the clock was set since: it moves with the clock, and each change looks
+/// like a restart.
+fn steady(known: Option<f64>, now: f64) -> f64 {
+    known
+        .filter(|known| (now - known).abs() < CLOCK_SET_BY)
+        .unwrap_or(now)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_start_moves_only_with_a_clock_that_was_set() {
+        for (known, now, wanted) in [
+            (None, 5.0, 5.0),
+            (Some(5.0), 6.0, 5.0),
+            (Some(5.0), 1.7e9, 1.7e9),
+            (Some(1.7e9), 1.6e9, 1.6e9),
+        ] {
+            assert!(steady(known, now).total_cmp(&wanted).is_eq(), "{now}");
+        }
+    }
 
     #[test]
     fn the_program_name_may_hold_any_characters() {
