@@ -45,6 +45,13 @@ async fn asked(rig: &Rig) -> String {
     pass_of(&sent(rig, alert, 202, "accepted").await)
 }
 
+/// Another node holds the slot, and does not renew it.
+fn hold_by_another(server: &PodServer) {
+    let mut lease = server.kept(LEASE);
+    lease["spec"] = json!({ "holderIdentity": "n0", "leaseDurationSeconds": 3 });
+    server.keep(LEASE, lease);
+}
+
 fn holder(server: &PodServer) -> Value {
     server.kept(LEASE)["spec"]["holderIdentity"].clone()
 }
@@ -259,9 +266,7 @@ async fn a_node_with_more_to_do_leaves_the_slot_to_the_next_one() {
 #[tokio::test]
 async fn a_lease_that_was_seen_for_an_earlier_pass_is_watched_anew() {
     let server = api_server().await;
-    let mut lease = server.kept(LEASE);
-    lease["spec"] = json!({ "holderIdentity": "n0", "leaseDurationSeconds": 3 });
-    server.keep(LEASE, lease);
+    hold_by_another(&server);
     let rig = node("n1", &server).await;
     let earlier = asked(&rig).await;
     looked(&server, 1).await;
@@ -281,9 +286,7 @@ async fn a_lease_that_was_seen_for_an_earlier_pass_is_watched_anew() {
 #[tokio::test]
 async fn passes_without_a_slot_do_not_prolong_the_wait_for_one() {
     let server = api_server().await;
-    let mut lease = server.kept(LEASE);
-    lease["spec"] = json!({ "holderIdentity": "n0", "leaseDurationSeconds": 3 });
-    server.keep(LEASE, lease);
+    hold_by_another(&server);
     let rig = node("n1", &server).await;
     let waiting = asked(&rig).await;
     let begins = || async { rig.pass(&waiting).await["state"] != "queued" };
