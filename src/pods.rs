@@ -198,11 +198,19 @@ pub struct LookStart {
     pub began: Instant,
 }
 
+impl LookStart {
+    /// Returns the time of an earlier moment by the wall clock of this look, as if the clock had not been set since.
+    fn wall_time_of(&self, earlier: Instant) -> Timestamp {
+        let ago = self.began.saturating_duration_since(earlier);
+        self.at.checked_sub(ago).unwrap_or(Timestamp::MIN)
+    }
+}
+
 /// The last good quorum answer of the API server.
 #[derive(Debug)]
 struct QuorumAnswer {
     asked: Instant,
-    looked_at: Timestamp,
+    look: LookStart,
     answer: PodsAnswer,
 }
 
@@ -268,7 +276,7 @@ impl PodSource {
     ) -> PodsAnswer {
         let chosen = self.take_what_is_there().await;
         if chosen.is_ok()
-            && let Some(answer) = self.answered_before(freshness, fits)
+            && let Some(answer) = self.answered_before(look, freshness, fits)
         {
             return answer;
         }
@@ -291,7 +299,7 @@ impl PodSource {
         if let (Freshness::Quorum { .. }, true) = (freshness, is_good) {
             self.quorum = Some(QuorumAnswer {
                 asked,
-                looked_at: look.at,
+                look,
                 answer: answer.clone(),
             });
         }
@@ -299,9 +307,10 @@ impl PodSource {
     }
 
     /// Returns a recent quorum answer to the same pass, with its own time, so that a pod born since is not
-    /// taken for deleted. It does not count as a second answer.
+    /// taken for deleted, also after a clock step back. It does not count as a second answer.
     fn answered_before(
         &self,
+        look: LookStart,
         freshness: Freshness,
         fits: impl FnOnce(&PodList) -> bool,
     ) -> Option<PodsAnswer> {
@@ -311,10 +320,11 @@ impl PodSource {
         };
         let earlier = self.quorum.as_ref()?;
         let is_young = earlier.asked >= since && earlier.asked.elapsed() < QUORUM_EVERY;
+        let as_of = earlier.look.at.min(look.wall_time_of(earlier.look.began));
         match &earlier.answer.pods {
             Pods::Known(list) if is_young && fits(list) => Some(PodsAnswer {
                 pods: Pods::Known(PodList {
-                    as_of: Some(earlier.looked_at),
+                    as_of: Some(as_of),
                     ..list.clone()
                 }),
                 is_repeated: true,

@@ -46,11 +46,9 @@ pub(super) async fn list(
         what: path.display().to_string(),
         source,
     })?;
-    // By the monotonic clock, and from start to start: a look of many seconds makes the list no older.
-    let known_for = look.began.saturating_duration_since(first_look);
-    let latest = look.at.checked_sub(known_for).unwrap_or(Timestamp::MIN);
     Ok(PodList {
-        as_of: Some(written.min(latest)),
+        // From start to start: a look of many seconds makes the list no older.
+        as_of: Some(written.min(look.wall_time_of(first_look))),
         ..list
     })
 }

@@ -195,6 +195,32 @@ async fn a_file_is_no_older_for_a_look_that_takes_long() {
 }
 
 #[tokio::test]
+async fn a_quorum_answer_that_serves_again_is_no_younger_when_the_clock_is_set_back() {
+    let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
+    let list = r#"{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[]}"#;
+    let app = axum::Router::new().fallback(async move || list);
+    let server = tokio::spawn(async move { axum::serve(socket, app).await });
+    let api_server = Source::ApiServer {
+        server: ApiServer::new(url, None, TlsConfig::default()),
+        node: "n1".to_owned(),
+    };
+    let long = Duration::from_secs(60);
+    let mut source = PodSource::new(api_server, "n1", Duration::ZERO, long);
+    let pass = Freshness::pass_begins();
+    let first = source.read(look(), pass, |_| true).await;
+    assert_eq!(first.pods.known().unwrap().as_of, None);
+    later(Duration::from_secs(5)).await;
+    let set_back = now() - SignedDuration::from_hours(1);
+    let looked_at = set_back + SignedDuration::from_secs(5);
+    let again = source.read(look_at(looked_at), pass, |_| true).await;
+    assert!(again.is_repeated);
+    let as_of = again.pods.known().unwrap().as_of.unwrap();
+    assert!(as_of <= set_back, "{as_of} is after {set_back}");
+    server.abort();
+}
+
+#[tokio::test]
 async fn a_pipe_is_no_file_and_blocks_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pods.json");
