@@ -33,7 +33,7 @@ use crate::telemetry::LineLimit;
 pub use admission::{Admission, Trigger};
 use admission::{Admissions, QueuedPass, WaitReason};
 use history::PassHistory;
-use waiting::{tell, until};
+use waiting::{show_asked, tell, until};
 
 /// Log lines about queued passes per minute. A flapping alert may queue and withdraw a pass thousands of times
 /// a second.
@@ -169,27 +169,16 @@ impl Worker {
                 continue;
             }
             let id = state.history.next_id();
-            let info = TriggerInfo {
-                cause: trigger.cause,
-                by: trigger.by.clone(),
-                alert: trigger.alert.clone(),
-                follow_up: false,
-            };
+            let info = trigger.info();
             let admission = state.admissions.admit(trigger, &id, now);
             let pass = admission.pass.as_deref();
-            let waiting = |id: &str| state.admissions.waiting().find(|it| it.id == id);
-            if let Some(queued) = waiting(&id).cloned() {
+            let queued = state.admissions.waiting().find(|it| it.id == id);
+            if let Some(queued) = queued.cloned() {
                 self.enlist(&mut state, &queued, info, now);
             } else if admission.result == AlertResult::Merged
                 && let Some(record) = pass.and_then(|id| state.history.find(id))
             {
-                let asks_itself = pass.and_then(waiting).is_some_and(|it| !it.is_follow_up);
-                record.update(|pass| {
-                    pass.merged_triggers += 1;
-                    if pass.trigger.follow_up && asks_itself {
-                        pass.trigger = info;
-                    }
-                });
+                record.update(|pass| pass.merged_triggers += 1);
             }
             admissions.push(admission);
         }
@@ -291,11 +280,10 @@ impl Worker {
         let (queued, rest) = state.admissions.next(now, || state.history.next_id())?;
         let record = state.history.find(&queued.id).unwrap_or_else(|| {
             // The history never forgets a waiting pass; still, a pass without a record would block all others.
-            let cause = queued.automatic.filter(|_| !queued.by_hand);
-            self.enlist(state, &queued, cause.unwrap_or(Cause::Manual).into(), now)
+            self.enlist(state, &queued, trigger_of(&queued), now)
         });
         if let Some(rest) = rest {
-            self.enlist_after(state, &record, &rest, now);
+            self.enlist(state, &rest, trigger_of(&rest), now);
         }
         Some((queued, record))
     }
@@ -353,30 +341,13 @@ impl Worker {
         record
     }
 
-    /// Makes the record of a pass that waits for objects that another pass left.
-    fn enlist_after(
-        &self,
-        state: &mut WorkerState,
-        before: &PassRecord,
-        queued: &QueuedPass,
-        now: Duration,
-    ) {
-        let mut trigger = before.read(|pass| pass.trigger.clone());
-        if let Some(cause) = queued.automatic.filter(|_| !trigger.cause.is_automatic()) {
-            (trigger.cause, trigger.by, trigger.alert) = (cause, None, None);
-        }
-        trigger.follow_up = queued.is_follow_up;
-        self.enlist(state, queued, trigger, now);
-    }
-
     async fn run_one(&self, queued: &QueuedPass, record: &Arc<PassRecord>) {
         let now = clock();
         record.update(|pass| {
             pass.state = PassState::Running;
             (pass.started_at, pass.not_before) = (Some(now), None);
             // Targets under a brake move to a pass of their own.
-            pass.targets
-                .retain(|target, _| queued.targets.contains(target));
+            show_asked(pass, queued);
         });
         self.changed();
         record.line(format!("pass {} begins", queued.id));
@@ -448,4 +419,10 @@ impl Worker {
         state.admissions.set_fleet(self.inner.fleet.standing(), now);
         state
     }
+}
+
+/// Returns who asked for an automatic pass first.
+fn trigger_of(queued: &QueuedPass) -> TriggerInfo {
+    let trigger = queued.automatic_trigger().cloned();
+    trigger.unwrap_or_else(|| Cause::Manual.into())
 }

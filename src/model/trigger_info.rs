@@ -82,7 +82,7 @@ labelled! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TriggerInfo {
-    /// The first trigger's cause.
+    /// What asked first, of the triggers that ask for the pass until it begins.
     pub cause: Cause,
     /// The HTTP caller, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]

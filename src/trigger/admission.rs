@@ -9,6 +9,7 @@
 
 mod ended;
 mod ready;
+mod requests;
 mod seen;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,8 +21,9 @@ use serde::Serialize;
 use crate::config::Brakes;
 use crate::fleet::Standing;
 use crate::gc::PassOptions;
-use crate::model::{AlertInfo, AlertResult, Caller, Cause, Target};
+use crate::model::{AlertInfo, AlertResult, Caller, Cause, Target, TriggerInfo};
 pub use ready::WaitReason;
+use requests::Requests;
 use seen::{AlertKey, AlertReply, SeenAlerts};
 
 /// The most passes that can wait.
@@ -56,6 +58,18 @@ pub struct Trigger {
     pub by: Option<Caller>,
     /// The alert, where one asks.
     pub alert: Option<AlertInfo>,
+}
+
+impl Trigger {
+    /// Returns what the record of its pass says of it.
+    pub fn info(&self) -> TriggerInfo {
+        TriggerInfo {
+            cause: self.cause,
+            by: self.by.clone(),
+            alert: self.alert.clone(),
+            follow_up: false,
+        }
+    }
 }
 
 /// The answer to a trigger, or to an alert that asks for nothing.
@@ -107,8 +121,6 @@ pub struct QueuedPass {
     pub by_hand: bool,
     /// Who asked first over HTTP, where that is known.
     by: Option<Caller>,
-    /// The cause of the first automatic trigger, if there is one.
-    pub automatic: Option<Cause>,
     /// Targets that another pass postponed, and the earliest start of each.
     not_before: BTreeMap<Target, Duration>,
     /// When the first automatic trigger asked, and the random part of its jitter.
@@ -117,10 +129,8 @@ pub struct QueuedPass {
     pub budgeted: BTreeSet<Target>,
     /// It exists only as a follow-up of another pass, so it gets no follow-up itself.
     pub is_follow_up: bool,
-    /// What each alert asks of it; nothing, if the alert resolved while the pass ran.
-    alerts: BTreeMap<AlertKey, BTreeSet<Target>>,
-    /// What automatic triggers ask of it that cannot be withdrawn: those without an alert, and alerts beyond `SEEN_MAX`.
-    permanent: BTreeSet<Target>,
+    /// What automatic triggers ask of it.
+    requests: Requests,
 }
 
 /// The state machine: the waiting passes, the running pass, and the memory of past passes.
@@ -257,7 +267,7 @@ impl Admissions {
     /// Lets an alert that resolved while its pass runs ask for the follow-up again.
     fn fires_again(&mut self, key: &AlertKey, targets: &BTreeSet<Target>) {
         if let Some(RunningPass { pass, .. }) = &mut self.running
-            && let Some(asked) = pass.alerts.get_mut(key).filter(|asked| asked.is_empty())
+            && let Some(asked) = pass.requests.of_alert(key).filter(|it| it.is_empty())
         {
             asked.extend(targets.intersection(&pass.targets));
         }
@@ -282,8 +292,7 @@ impl Admissions {
         }
         let id = pass.id.clone();
         pass.is_follow_up = false;
-        pass.automatic.get_or_insert(trigger.cause);
-        pass.note_request(key, &trigger.targets);
+        pass.requests.add(key, &trigger.info(), &trigger.targets);
         if let Some(key) = key {
             self.seen.remember(key.clone(), id.clone(), now);
         }
@@ -317,7 +326,7 @@ impl Admissions {
         let mut queued = self.queue.remove(position)?;
         let rest = queued.split_off(&ready, free_id);
         if let Some(rest) = &rest {
-            self.seen.moved(rest.alerts.keys(), &rest.id);
+            self.seen.moved(rest.requests.alerts(), &rest.id);
             self.queue.insert(position, rest.clone());
         }
         queued.budgeted = self.budgeted(&queued);
@@ -334,7 +343,7 @@ impl Admissions {
     pub fn withdraw(&mut self, alert: &AlertInfo) -> Option<QueuedPass> {
         let key = alert_key(alert);
         let running = self.running.as_mut();
-        if let Some(asked) = running.and_then(|it| it.pass.alerts.get_mut(&key)) {
+        if let Some(asked) = running.and_then(|it| it.pass.requests.of_alert(&key)) {
             asked.clear();
         }
         let mut waited = false;
@@ -353,7 +362,7 @@ impl Admissions {
     pub fn cancel(&mut self, id: &str) -> Option<QueuedPass> {
         let waits = self.queue.iter().position(|queued| queued.id == id)?;
         let queued = self.queue.remove(waits)?;
-        for key in queued.alerts.keys() {
+        for key in queued.requests.alerts() {
             self.seen.end(key, AlertReply::Unanswered, None);
         }
         Some(queued)
@@ -400,9 +409,8 @@ impl QueuedPass {
         self.targets.extend(&trigger.targets);
         self.is_follow_up = false;
         if trigger.cause.is_automatic() {
-            self.automatic.get_or_insert(trigger.cause);
             self.asked.get_or_insert(asked);
-            self.note_request(key, &trigger.targets);
+            self.requests.add(key, &trigger.info(), &trigger.targets);
         }
         for target in &trigger.targets {
             self.not_before.remove(target);
@@ -412,44 +420,23 @@ impl QueuedPass {
     /// Forgets a resolved alert, and what it alone asked for; says whether this pass named it. A person's pass keeps its
     /// targets.
     fn forget(&mut self, key: &AlertKey) -> bool {
-        if self.alerts.remove(key).is_none() {
+        if !self.requests.forget(key) {
             return false;
         }
-        let wanted = self.automatic_targets();
+        let wanted = self.requests.targets();
         if !self.by_hand {
             self.targets.retain(|target| wanted.contains(target));
         }
         self.not_before.retain(|target, _| wanted.contains(target));
         if wanted.is_empty() {
-            (self.automatic, self.asked) = (None, None);
+            self.asked = None;
         }
         true
     }
 
-    /// Remembers what an automatic trigger asks for, by its alert, if it has one; above the limit it remembers only that
-    /// there are more.
-    fn note_request(&mut self, key: Option<&AlertKey>, targets: &BTreeSet<Target>) {
-        let has_room = self.alerts.len() < SEEN_MAX;
-        let known = key.filter(|key| has_room || self.alerts.contains_key(*key));
-        match known {
-            Some(key) => self.alerts.entry(key.clone()).or_default().extend(targets),
-            None => self.permanent.extend(targets),
-        }
-    }
-
-    /// Returns what automatic triggers ask for.
-    fn automatic_targets(&self) -> BTreeSet<Target> {
-        let by_alerts = self.alerts.values().flatten();
-        by_alerts.chain(&self.permanent).copied().collect()
-    }
-
-    /// Keeps what triggers ask of these targets.
-    fn ask_only(&mut self, targets: &BTreeSet<Target>) {
-        self.alerts.retain(|_, asked| {
-            asked.retain(|target| targets.contains(target));
-            !asked.is_empty()
-        });
-        self.permanent.retain(|target| targets.contains(target));
+    /// Returns what asked first for an automatic pass, of the triggers that still ask; `None`: a person asked for it.
+    pub fn automatic_trigger(&self) -> Option<&TriggerInfo> {
+        self.requests.first().filter(|_| !self.by_hand)
     }
 
     /// Returns the targets that the brakes bind: all, unless a person asked.
@@ -474,9 +461,9 @@ impl QueuedPass {
             id: free_id(),
             ..self.clone()
         };
-        rest.ask_only(&others);
+        rest.requests.keep_only(&others);
         rest.targets = others;
-        self.ask_only(ready);
+        self.requests.keep_only(ready);
         self.targets.clone_from(ready);
         Some(rest)
     }

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use jiff::Timestamp;
 
-use super::{Worker, clock};
+use super::{Worker, clock, trigger_of};
 use crate::model::{Outcome, Pass, PassState};
 use crate::pass::record::PassRecord;
 use crate::pass::{JOURNAL_PATIENCE, PassEnd};
@@ -13,7 +13,7 @@ impl Worker {
     /// Records the end of the pass that ran.
     pub(super) async fn finished(&self, record: &PassRecord, end: PassEnd) {
         let outcome = end.outcome;
-        self.free(record, &end);
+        self.free(&end);
         let now = clock();
         let journal = &self.inner.runner.journal;
         journal.ended(&ended(record.pass(), outcome, now));
@@ -23,7 +23,7 @@ impl Worker {
     }
 
     /// Lets the next pass begin, and queues the follow-up of the ended one.
-    fn free(&self, record: &PassRecord, end: &PassEnd) {
+    fn free(&self, end: &PassEnd) {
         let now = self.inner.began.elapsed();
         let mut guard = self.state();
         let state = &mut *guard;
@@ -31,7 +31,7 @@ impl Worker {
             .admissions
             .finished(end, now, || state.history.next_id());
         if let Some(queued) = follow_up {
-            self.enlist_after(state, record, &queued, now);
+            self.enlist(state, &queued, trigger_of(&queued), now);
         }
         self.show_waiting(state);
     }

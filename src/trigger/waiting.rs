@@ -42,10 +42,16 @@ impl Worker {
             let wait = admissions.why_waits(queued, now);
             let not_before = until(wait.as_ref(), now);
             let is_shown = record.read(|pass| {
-                pass.targets.keys().eq(&queued.targets) && is_same(pass.not_before, not_before)
+                let mut asked = queued.automatic_trigger().into_iter();
+                asked.all(|trigger| pass.trigger == *trigger)
+                    && pass.targets.keys().eq(&queued.targets)
+                    && is_same(pass.not_before, not_before)
             });
             if !is_shown {
-                record.update(|pass| show(pass, queued, not_before));
+                record.update(|pass| {
+                    pass.not_before = not_before;
+                    show_asked(pass, queued);
+                });
             }
             tell(told, &record, wait.as_ref());
         }
@@ -94,8 +100,11 @@ pub(super) fn until(wait: Option<&WaitReason>, now: Duration) -> Option<Timestam
     }
 }
 
-fn show(pass: &mut Pass, queued: &QueuedPass, not_before: Option<Timestamp>) {
-    pass.not_before = not_before;
+/// Shows in a record what is asked of its pass now, and who asked first.
+pub(super) fn show_asked(pass: &mut Pass, queued: &QueuedPass) {
+    if let Some(trigger) = queued.automatic_trigger() {
+        pass.trigger.clone_from(trigger);
+    }
     let wanted = |target: &Target, _: &mut TargetReport| queued.targets.contains(target);
     pass.targets.retain(wanted);
     for target in &queued.targets {

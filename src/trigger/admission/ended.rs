@@ -49,9 +49,9 @@ impl Admissions {
     /// Notes what a pass that is over did for the alerts that asked for it. It does not answer an alert that
     /// another waiting pass still names: that alert waits for the other pass.
     fn answer(&mut self, pass: &QueuedPass, reply: AlertReply, now: Duration) {
-        for key in pass.alerts.keys() {
+        for key in pass.requests.alerts() {
             let mut queue = self.queue.iter();
-            let other = queue.find(|other| other.alerts.contains_key(key));
+            let other = queue.find(|other| other.requests.names(key));
             match other.filter(|_| reply == AlertReply::Answered) {
                 Some(other) => self.seen.moved([key], &other.id),
                 None => self.seen.end(key, reply, Some(now)),
@@ -67,7 +67,7 @@ impl Admissions {
         now: Duration,
         free_id: impl FnOnce() -> String,
     ) -> Option<QueuedPass> {
-        let (asked, mut retry_after) = (before.automatic_targets(), end.retry_after.clone());
+        let (asked, mut retry_after) = (before.requests.targets(), end.retry_after.clone());
         retry_after.retain(|target, _| asked.contains(target));
         if retry_after.is_empty() || before.is_follow_up || end.dry_run {
             return None;
@@ -127,15 +127,11 @@ impl QueuedPass {
                 self.not_before.insert(*target, now.saturating_add(*after));
             }
         }
-        let mut postponed = before.clone();
-        postponed.ask_only(&retry_after.keys().copied().collect());
-        for (key, targets) in &postponed.alerts {
-            self.note_request(Some(key), targets);
-        }
-        self.permanent.append(&mut postponed.permanent);
-        self.automatic = self.automatic.or(before.automatic);
+        let mut postponed = before.requests.clone();
+        postponed.keep_only(&retry_after.keys().copied().collect());
+        self.requests.follow(&postponed);
         self.asked = self.asked.or(Some((now, draw)));
-        postponed.alerts.into_keys().collect()
+        postponed.alerts().cloned().collect()
     }
 }
 

@@ -385,7 +385,10 @@ fn the_number_of_remembered_alerts_is_bounded() {
         admissions.admit(alert(n, BOTH), "a", at(0));
     }
     assert_eq!(admissions.seen.len(), SEEN_MAX);
-    assert_eq!(waiting(&admissions, "a").unwrap().alerts.len(), SEEN_MAX);
+    assert_eq!(
+        waiting(&admissions, "a").unwrap().requests.alerts().count(),
+        SEEN_MAX
+    );
     // One alert is not remembered, so all others together cannot withdraw the pass.
     for n in 0..=SEEN_MAX {
         assert_eq!(admissions.withdraw(&key(n)), None, "{n}");

@@ -120,6 +120,28 @@ async fn targets_outside_the_cool_down_do_not_wait() {
 }
 
 #[tokio::test]
+async fn each_part_of_a_pass_names_the_alert_that_asked_for_it() {
+    let rig = cooling().await;
+    let alerts = [("containers", 1), ("sandboxes", 2), ("all", 3)];
+    let call = alerts.map(|(targets, second)| anew(asks(targets), second));
+    let answer = send(&rig, call.to_vec()).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    let of = |pass: &Value| pass["trigger"]["alert"]["starts_at"].clone();
+    let id = pass_of(&answer.json());
+    let pass = rig.finished(&id).await;
+    assert_eq!(of(&pass), call[1]["startsAt"], "{pass:#}");
+    let rest = async || {
+        let passes = rig.passes().await.into_iter();
+        let mut waiting = passes.filter(|pass| pass["state"] == "queued");
+        waiting.next().unwrap()
+    };
+    assert_eq!(of(&rest().await), call[0]["startsAt"]);
+    // Who asked next takes the place of an alert that resolves.
+    send(&rig, vec![resolved(call[0].clone())]).await;
+    assert_eq!(of(&rest().await), call[2]["startsAt"]);
+}
+
+#[tokio::test]
 async fn passes_per_hour_are_bounded_for_each_target() {
     let changes = json!({ "brakes": { "max_passes_per_hour": 1 } });
     let rig = Rig::start(nodes::litter(1), changes).await;

@@ -191,11 +191,12 @@ impl Account {
             // One that is known to wait asks for no more than before, and none for what reached its hourly limit.
             let before = expected.alerts.entry(alert).or_default();
             let most = before.union(&trigger.targets).copied().collect();
-            let asked = &ticket.alerts[&alert_key(&key(alert))];
+            let mut requests = ticket.requests.clone();
+            let asked = requests.of_alert(&alert_key(&key(alert))).unwrap();
             assert!(asked.is_superset(before) && asked.is_subset(&most));
             before.clone_from(asked);
         }
-        assert_eq!(ticket.automatic_targets(), expected.automatic());
+        assert_eq!(ticket.requests.targets(), expected.automatic());
         if automatic {
             expected.asked = expected.asked.or(Some((now, self.draw)));
         } else {

@@ -348,7 +348,10 @@ fn a_persons_pass_keeps_none_of_an_alert() {
     let mut admissions = beside_a_person();
     assert_eq!(admissions.withdraw(&key(1)).unwrap().id, "a");
     let begun = next(&mut admissions, at(200)).unwrap();
-    assert_eq!((begun.targets, begun.automatic), (set(SANDBOXES), None));
+    assert_eq!(
+        (begun.targets, begun.requests.first()),
+        (set(SANDBOXES), None)
+    );
     assert_eq!(admissions.waiting().count(), 0);
 }
 

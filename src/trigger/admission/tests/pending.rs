@@ -174,13 +174,36 @@ fn leave_containers(admissions: &mut Admissions, now: u64) -> Option<QueuedPass>
 }
 
 #[test]
+fn a_follow_up_names_the_alert_that_asked_for_what_was_left() {
+    let mut admissions = admissions();
+    admissions.admit(alert(1, SANDBOXES), "a", at(0));
+    admissions.admit(alert(2, CONTAINERS), "a", at(0));
+    next(&mut admissions, at(0)).unwrap();
+    let follow_up = leave_containers(&mut admissions, 10).unwrap();
+    let trigger = follow_up.automatic_trigger().unwrap();
+    assert_eq!((&trigger.alert, trigger.follow_up), (&Some(key(2)), true));
+    // One that asks by itself comes first, as long as it fires.
+    admissions.admit(alert(3, CONTAINERS), "x", at(11));
+    let trigger_of = |admissions: &Admissions| {
+        let waiting = waiting(admissions, &follow_up.id).unwrap();
+        waiting.automatic_trigger().unwrap().clone()
+    };
+    let trigger = trigger_of(&admissions);
+    assert_eq!((trigger.alert, trigger.follow_up), (Some(key(3)), false));
+    assert_eq!(admissions.withdraw(&key(3)), None);
+    let trigger = trigger_of(&admissions);
+    assert_eq!((trigger.alert, trigger.follow_up), (Some(key(2)), true));
+}
+
+#[test]
 fn a_pass_that_left_something_for_a_time_is_followed_by_another_once() {
     let mut admissions = admissions();
     admissions.admit(alert(1, BOTH), "a", at(0));
     next(&mut admissions, at(0)).unwrap();
     let follow_up = leave_containers(&mut admissions, 10).unwrap();
     assert_eq!(follow_up.targets, set(CONTAINERS));
-    assert_eq!(follow_up.automatic, Some(Cause::Alert));
+    let trigger = follow_up.automatic_trigger().unwrap();
+    assert_eq!((trigger.cause, trigger.follow_up), (Cause::Alert, true));
     assert_eq!(
         admissions.not_before(&follow_up, at(11)),
         Some(at(10 + 1800))
