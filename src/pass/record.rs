@@ -1,7 +1,7 @@
 //! One pass as others see it, from the queue to its end: state, progress lines, and cancellation.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -14,6 +14,8 @@ use crate::model::{Caller, Pass, escape};
 pub const LINES_MAX: usize = 2_000;
 /// Errors that are kept in a pass.
 pub const ERRORS_MAX: usize = 50;
+/// ... those of single objects, so that why the pass ended is among them.
+const REMOVAL_ERRORS_MAX: usize = 10;
 /// Stands for the errors above that number.
 const FURTHER: &str = "further errors are in the log";
 
@@ -31,6 +33,7 @@ pub struct PassRecord {
     pub held: CancellationToken,
     held_why: OnceLock<String>,
     could_not_look: AtomicBool,
+    removal_errors: AtomicUsize,
     /// The removals that have begun and not ended.
     pub in_flight: InFlight,
 }
@@ -47,6 +50,7 @@ impl PassRecord {
             held: CancellationToken::new(),
             held_why: OnceLock::new(),
             could_not_look: AtomicBool::new(false),
+            removal_errors: AtomicUsize::new(0),
             in_flight: InFlight::default(),
         }
     }
@@ -64,6 +68,15 @@ impl PassRecord {
     /// Changes the pass and wakes watchers.
     pub fn update(&self, change: impl FnOnce(&mut Pass)) {
         self.pass.send_modify(change);
+    }
+
+    /// Adds why one object stays, within bounds of its own.
+    pub fn removal_error(&self, text: String) {
+        match self.removal_errors.fetch_add(1, Ordering::Relaxed) {
+            ..REMOVAL_ERRORS_MAX => self.error(text),
+            REMOVAL_ERRORS_MAX => self.error(FURTHER.to_owned()),
+            _ => {}
+        }
     }
 
     /// Adds an error, within bounds.

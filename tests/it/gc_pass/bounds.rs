@@ -95,6 +95,19 @@ async fn the_circuit_breaker_ends_a_target_that_mostly_fails() {
 }
 
 #[tokio::test]
+async fn a_batch_of_failures_does_not_hide_why_the_target_ended() {
+    let rig = Rig::start(nodes::leaks(60), json!({})).await;
+    rig.sim.set_cni_default(Cni::failing());
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["sandboxes"]["failed"], 50, "{pass:#}");
+    let errors = pass["errors"].as_array().unwrap();
+    let last = errors.last().unwrap().to_string();
+    assert!(last.contains("circuit breaker"), "{pass:#}");
+    assert_eq!(errors.len(), 12, "{pass:#}");
+    assert_eq!(errors[10], "further errors are in the log");
+}
+
+#[tokio::test]
 async fn containers_that_never_go_hold_the_others_back_for_one_pass_only() {
     let rig = Rig::start(nodes::litter(40), json!({ "gc": { "batch_size": 10 } })).await;
     // The oldest, so they are tried first.
