@@ -1,8 +1,8 @@
 //! Says why the pod source's list proves nothing about a pod, and what helps.
 
-use super::PodDoubt;
 use super::facts::span;
 use super::knowledge::{AFTER_REBOOT, Knowledge, SourceState};
+use super::{PodDoubt, Policy};
 
 impl PodDoubt {
     /// Describes it, as the end of a sentence.
@@ -56,20 +56,10 @@ impl PodDoubt {
         }
     }
 
-    /// Says whether `pods.assume_finished_after` may let the pod count as finished all the same.
-    pub(super) fn may_be_assumed_away(self) -> bool {
-        match self {
-            Self::Source | Self::Origin | Self::NoOtherPod | Self::Rebooted | Self::OlderList => {
-                true
-            }
-            Self::UnseenPods | Self::UnseenRecords | Self::MayRun | Self::MirrorsOnly => false,
-        }
-    }
-
-    /// Returns what the person on call can do, for a source in this state.
-    pub fn remedy(self, source: SourceState) -> &'static str {
-        match self {
-            Self::Source => source_remedy(source),
+    /// Returns what the person on call can do after a pass with this policy.
+    pub fn remedy(self, knowledge: &Knowledge<'_>, policy: &Policy) -> String {
+        let remedy = match self {
+            Self::Source => return source_remedy(knowledge, policy),
             Self::UnseenPods | Self::UnseenRecords => {
                 "ask for another pass when the runtime answers whole lists"
             }
@@ -79,19 +69,24 @@ impl PodDoubt {
             }
             Self::Rebooted => "ask for another pass then",
             Self::OlderList => "ask for another pass when the list was written again",
-        }
+        };
+        remedy.to_owned()
     }
 }
 
-fn source_remedy(state: SourceState) -> &'static str {
-    match state {
-        SourceState::None => {
-            "name a source (pods.source, docs/pods.md), or pass assume_finished_after to POST /gc"
-        }
-        SourceState::Settling => "ask for another pass when it has",
-        SourceState::Failed => "repair it, or pass assume_finished_after to POST /gc",
+fn source_remedy(knowledge: &Knowledge<'_>, policy: &Policy) -> String {
+    let mend = match knowledge.source_state() {
+        SourceState::None => "name a source (pods.source, docs/pods.md)",
+        SourceState::Settling => return "ask for another pass when it has".to_owned(),
+        SourceState::Failed => "repair it",
         SourceState::Incomplete | SourceState::Known => {
-            "find out why the source does not list that pod"
+            return "find out why the source does not list that pod".to_owned();
         }
-    }
+    };
+    let assume = match policy.assume_finished_after {
+        _ if !knowledge.has_assumable() => return mend.to_owned(),
+        None => "assume_finished_after".to_owned(),
+        Some(after) => format!("an assume_finished_after below {}", span(after)),
+    };
+    format!("{mend}, or pass {assume} and max_dead to POST /gc")
 }

@@ -165,6 +165,18 @@ impl<'a> Knowledge<'a> {
         self.node.by_list(self.pods.get(pod)?).err()
     }
 
+    /// Says whether `assume_finished_after` can be short enough for this pod to count as finished.
+    pub(super) fn is_assumable(&self, uid: &PodUid) -> bool {
+        let pod = self.index.pod(uid).and_then(|pod| self.pods.get(pod));
+        pod.is_some_and(|pod| self.node.is_assumable(pod))
+    }
+
+    /// Says the same of any unknown pod.
+    pub(super) fn has_assumable(&self) -> bool {
+        let mut pods = self.pods();
+        pods.any(|(pod, state)| state == PodKnowledge::Unknown && self.node.is_assumable(pod))
+    }
+
     /// Returns what is known of a pod of which the runtime has nothing.
     fn absent<'u>(&'u self, uid: &'u PodUid, youngest: Timestamp) -> PodSigns<'u> {
         let snapshot = self.node.snapshot;
@@ -468,10 +480,17 @@ impl NodeKnowledge<'_> {
     }
 
     fn may_assume_finished(&self, policy: &Policy, pod: &PodSigns<'_>) -> bool {
-        let snapshot = self.snapshot;
-        let Some(after) = policy.assume_finished_after else {
+        let after = policy.assume_finished_after.map(SignedDuration::try_from);
+        let (Some(Ok(after)), true) = (after, self.is_assumable(pod)) else {
             return false;
         };
+        pod.last_exit
+            .is_some_and(|at| self.snapshot.age(at) > after)
+    }
+
+    /// Says whether the pod may count as finished some time after its last exit.
+    fn is_assumable(&self, pod: &PodSigns<'_>) -> bool {
+        let snapshot = self.snapshot;
         // A missing record may be alive, or have exited just now.
         if !snapshot.seen.is_all() {
             return false;
@@ -480,11 +499,7 @@ impl NodeKnowledge<'_> {
         if snapshot.pods == Pods::Unknown(PodsUnknown::Settling) || self.is_static(pod) {
             return false;
         }
-        let quiet = pod.is_quiet() && !pod.starts && !pod.unknown_exit;
-        let Ok(after) = SignedDuration::try_from(after) else {
-            return false;
-        };
-        quiet && pod.last_exit.is_some_and(|at| snapshot.age(at) > after)
+        pod.is_quiet() && !pod.starts && !pod.unknown_exit && pod.last_exit.is_some()
     }
 }
 

@@ -92,7 +92,7 @@ impl PassRun<'_> {
         });
         let mut now = BTreeSet::new();
         for ((target, doubt), count) in gc::kept_for_missing_knowledge(&snapshot, policy, targets) {
-            let (why, remedy) = (doubt.words(&knowledge), doubt.remedy(state));
+            let (why, remedy) = (doubt.words(&knowledge), doubt.remedy(&knowledge, policy));
             now.insert((
                 target,
                 format!(

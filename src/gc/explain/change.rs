@@ -246,13 +246,23 @@ impl<'a> Explainer<'a> {
                 let doubt = self.facts.knowledge.doubt(&pod.uid, subject.created_at);
                 let doubt = doubt.unwrap_or(PodDoubt::Source);
                 let mut changes = vec![doubt.change(&name)];
-                if subject.target != Target::Logs && doubt.may_be_assumed_away() {
-                    let set = "set pods.assume_finished_after, for pods without a sign of life";
-                    changes.push(set.to_owned());
+                if subject.target != Target::Logs && self.facts.knowledge.is_assumable(&pod.uid) {
+                    changes.push(self.assume_finished(section));
                 }
                 changes
             }
         }
+    }
+
+    fn assume_finished(&self, section: &str) -> String {
+        let below = match self.facts.policy.assume_finished_after {
+            Some(after) => format!(" below {}", span(after)),
+            None => String::new(),
+        };
+        format!(
+            "set pods.assume_finished_after{below}, for pods without a sign of life; of finished pods goes what is \
+             above policy.{section}.max_dead"
+        )
     }
 
     /// Says that the holders must go first, why the first one stays, and what would let it go.
@@ -395,11 +405,13 @@ fn to_keep(target: Target, reason: RemoveReason) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::gc::{Plan, Policy};
     use crate::model::{
-        ConfigSource, Coverage, Labels, ListCoverage, PodList, PodRef, PodSandbox, PodSandboxId,
-        PodSandboxState, PodSourceKind, PodUid, Pods, Snapshot, Text,
+        ConfigSource, Container, ContainerId, Coverage, Labels, ListCoverage, PodList, PodRef,
+        PodSandbox, PodSandboxId, PodSandboxState, PodSourceKind, PodUid, Pods, Snapshot, Text,
     };
 
     fn subject(target: Target, pod_state: PodKnowledge) -> Subject {
@@ -421,15 +433,40 @@ mod tests {
         }
     }
 
+    /// A container of its pod.
+    fn container(subject: &Subject, state: ContainerState) -> Container {
+        Container {
+            id: ContainerId::new("c".repeat(64)).unwrap(),
+            sandbox_id: PodSandboxId::new("s".repeat(64)).unwrap(),
+            name: "app".into(),
+            attempt: 0,
+            state,
+            created_at: Timestamp::UNIX_EPOCH,
+            finished_at: (state == ContainerState::Exited).then_some(Timestamp::UNIX_EPOCH),
+            exit_undated: false,
+            pod: subject.pod.clone(),
+            image: Arc::default(),
+            labels: Labels::default(),
+        }
+    }
+
     fn change(subject: &Subject, verdict: Verdict) -> Vec<String> {
         let snapshot = Snapshot::empty(Timestamp::UNIX_EPOCH);
         change_on(&snapshot, subject, verdict)
     }
 
     fn change_on(snapshot: &Snapshot, subject: &Subject, verdict: Verdict) -> Vec<String> {
-        let policy = Policy::default();
-        let plan: Plan = plan(snapshot, &policy, &Targets::all().0);
-        let explainer = Explainer::of(snapshot, &policy, &plan, PodSourceKind::Kubelet);
+        change_with(&Policy::default(), snapshot, subject, verdict)
+    }
+
+    fn change_with(
+        policy: &Policy,
+        snapshot: &Snapshot,
+        subject: &Subject,
+        verdict: Verdict,
+    ) -> Vec<String> {
+        let plan: Plan = plan(snapshot, policy, &Targets::all().0);
+        let explainer = Explainer::of(snapshot, policy, &plan, PodSourceKind::Kubelet);
         let judged = JudgedObject { subject, verdict };
         let changes = explainer.would_change(judged, &[], &[]);
         changes.into_iter().map(|change| change.what).collect()
@@ -485,7 +522,12 @@ mod tests {
             (PodKnowledge::Unknown, "set pods.assume_finished_after"),
         ] {
             let subject = subject(Target::Containers, state);
-            let changes = change(&subject, Verdict::Keep(KeepReason::Newest)).join(" | ");
+            let snapshot = Snapshot {
+                containers: vec![container(&subject, ContainerState::Exited)].into(),
+                ..Snapshot::empty(Timestamp::UNIX_EPOCH)
+            };
+            let changes =
+                change_on(&snapshot, &subject, Verdict::Keep(KeepReason::Newest)).join(" | ");
             assert!(
                 changes.contains(words) && changes.contains("pod shop/web"),
                 "{changes}"
@@ -504,7 +546,9 @@ mod tests {
             config_source: Some(ConfigSource::Api),
             labels: Labels::default(),
         };
+        let subject = subject(Target::Sandboxes, PodKnowledge::Unknown);
         let snapshot = Snapshot {
+            containers: vec![container(&subject, ContainerState::Exited)].into(),
             sandboxes: vec![sandbox].into(),
             pods: Pods::Known(PodList::default()),
             ..Snapshot::empty(Timestamp::UNIX_EPOCH)
@@ -516,7 +560,6 @@ mod tests {
             },
             ..snapshot.clone()
         };
-        let subject = subject(Target::Sandboxes, PodKnowledge::Unknown);
         let verdict = Verdict::Keep(KeepReason::Newest);
         let changes = change_on(&snapshot, &subject, verdict).join(" | ");
         assert!(changes.contains("a pod source must answer"), "{changes}");
@@ -524,5 +567,41 @@ mod tests {
         let changes = change_on(&incomplete, &subject, verdict).join(" | ");
         assert!(changes.contains("must answer whole lists"), "{changes}");
         assert!(!changes.contains("assume_finished_after"), "{changes}");
+    }
+
+    #[test]
+    fn no_assumption_is_offered_that_cannot_be_made_or_is_made() {
+        let subject = subject(Target::Containers, PodKnowledge::Unknown);
+        let with = |policy: &Policy, state| {
+            let snapshot = Snapshot {
+                containers: vec![container(&subject, state)].into(),
+                ..Snapshot::empty(Timestamp::UNIX_EPOCH)
+            };
+            let newest = Verdict::Keep(KeepReason::Newest);
+            change_with(policy, &snapshot, &subject, newest).join(" | ")
+        };
+        let running = with(&Policy::default(), ContainerState::Running);
+        assert!(!running.contains("assume"), "{running}");
+        let assuming = Policy {
+            assume_finished_after: Some(Duration::from_secs(3600)),
+            ..Policy::default()
+        };
+        let young = with(&assuming, ContainerState::Exited);
+        assert!(
+            young.contains("set pods.assume_finished_after below 1h"),
+            "{young}"
+        );
+        let mut of_static = subject.clone();
+        of_static.pod = Some(Arc::new(PodRef {
+            uid: PodUid::new("0d5f6a2c111142228333012345678901").unwrap(),
+            namespace: "kube-system".into(),
+            name: "etcd".into(),
+        }));
+        let snapshot = Snapshot {
+            containers: vec![container(&of_static, ContainerState::Exited)].into(),
+            ..Snapshot::empty(Timestamp::UNIX_EPOCH)
+        };
+        let changes = change_on(&snapshot, &of_static, Verdict::Keep(KeepReason::Newest));
+        assert!(!changes.join(" | ").contains("assume"), "{changes:?}");
     }
 }

@@ -81,12 +81,18 @@ async fn assume_finished_after_lets_container_and_sandbox_go_in_one_pass() {
     let pass = rig.gc("assume_finished_after=1h").await;
     // The static pod never counts as finished, the other one not yet.
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let errors = pass["errors"].to_string();
+    assert!(errors.contains("containers: 2 stay"), "{pass:#}");
     assert!(
-        pass["errors"].to_string().contains("containers: 2 stay"),
+        errors.contains("or pass an assume_finished_after below 1h and max_dead to POST /gc"),
         "{pass:#}"
     );
     assert_eq!(rig.subjects(Rpc::RemoveContainer), ["default/over/app#0"]);
     assert_eq!(rig.subjects(Rpc::RemovePodSandbox), ["default/over#0"]);
+    // The static pod stays whatever is assumed.
+    let errors = rig.gc("assume_finished_after=1m").await["errors"].to_string();
+    assert!(errors.contains("containers: 1 stay"), "{errors}");
+    assert!(!errors.contains("assume_finished_after"), "{errors}");
     // It was valid for that one pass only.
     assert_eq!(rig.gc("").await["targets"]["containers"]["planned"], 0);
 }
