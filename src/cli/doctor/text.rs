@@ -10,12 +10,14 @@ use crate::model::escape;
 
 /// Where the text of each finding begins.
 const INDENT: usize = 9;
-/// Lines of one text of a finding.
-const LINES_MAX: usize = 3;
+/// Characters of one text: four lines of a usual window, more and shorter ones of a narrow one.
+const TEXT_MAX: usize = 364;
 /// Owners shown; the JSON has more.
 const OWNERS: usize = 4;
 /// Columns for an owner's name.
 const NAME_COLUMNS: usize = 40;
+/// Columns below which the table of owners has short titles.
+const NARROW: usize = 60;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TerminalSize {
@@ -72,7 +74,7 @@ struct ShownOwner {
 /// Formats an answer of `GET /api/v1/doctor`.
 pub(super) fn of(report: Value, window: TerminalSize) -> anyhow::Result<String> {
     let shown: ShownReport = serde_json::from_value(report).context(NOT_UNDERSTOOD)?;
-    let mut lines = wrapped(&shown.summary, window.columns, LINES_MAX);
+    let mut lines = wrapped(&shown.summary, window.columns);
     let owners = owners(&shown.top.owners, window);
     // A line for what is left out, and the prompt's.
     let room = window.rows.saturating_sub(owners.len() + 2);
@@ -96,8 +98,8 @@ pub(super) fn of(report: Value, window: TerminalSize) -> anyhow::Result<String> 
 
 fn of_finding(finding: &ShownFinding, window: TerminalSize) -> Vec<String> {
     let width = window.columns.saturating_sub(INDENT);
-    let summary = wrapped(&finding.summary, width, LINES_MAX);
-    let change = wrapped(&finding.change, width.saturating_sub(2), LINES_MAX);
+    let summary = wrapped(&finding.summary, width);
+    let change = wrapped(&finding.change, width.saturating_sub(2));
     let head = summary.iter().enumerate().map(|(number, line)| {
         let title = if number == 0 {
             finding.severity.as_str()
@@ -122,8 +124,16 @@ fn owners(owners: &[ShownOwner], window: TerminalSize) -> Vec<String> {
         |it: &ShownOwner| it.dead_containers > Some(0) || it.not_ready_sandboxes > Some(0);
     let leaves = |it: &&ShownOwner| has_any(it) || it.came_24h > 0;
     let count = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), |it| it.to_string());
-    let mut rows = table(&["WHO LEAVES IT", "DEAD", "SANDBOXES", "LAST 1H", "LAST 24H"]);
-    let name_columns = NAME_COLUMNS.min(window.columns.saturating_sub(40).max(8));
+    let (titles, figures) = if window.columns < NARROW {
+        (["WHO", "DEAD", "SANDBOX", "1H", "24H"], 29)
+    } else {
+        (
+            ["WHO LEAVES IT", "DEAD", "SANDBOXES", "LAST 1H", "LAST 24H"],
+            40,
+        )
+    };
+    let mut rows = table(&titles);
+    let name_columns = NAME_COLUMNS.min(window.columns.saturating_sub(figures));
     let mut is_empty = true;
     for owner in owners.iter().filter(leaves).take(OWNERS) {
         is_empty = false;
@@ -150,9 +160,10 @@ fn owners(owners: &[ShownOwner], window: TerminalSize) -> Vec<String> {
     std::iter::once(String::new()).chain(lines).collect()
 }
 
-/// Breaks a text into at most `most` lines; a word that is longer than a line is broken too.
-fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
+/// Breaks a text into lines, within bounds; a word that is longer than a line is broken too.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(20);
+    let most = TEXT_MAX.div_ceil(width);
     let mut parts = Vec::new();
     for word in escape::line(text).split_whitespace() {
         let letters: Vec<char> = word.chars().collect();
@@ -242,6 +253,22 @@ mod tests {
             let text = shown(report(&found), columns, rows);
             assert!(text.contains(" more: --output json"), "{text}");
             assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'));
+        }
+    }
+
+    #[test]
+    fn a_narrow_terminal_loses_no_fact() {
+        let summary = "Container inventory of pod shop/inventory-crash-nhtjh was restarted at least 77 times in the \
+                       last 24 h, last 10m31s ago: it failed (exit code 1).";
+        let change = "mend what it fails on: kubectl -n shop logs inventory-crash-nhtjh -c inventory --previous has \
+                      its last lines";
+        for columns in [40, 50, 60] {
+            let text = shown(report(&[finding("problem", summary, change)]), columns, 40);
+            let words = text.replace('>', " ");
+            let words: Vec<&str> = words.split_whitespace().collect();
+            let words = words.join(" ");
+            assert!(words.contains(summary) && words.contains(change), "{text}");
+            assert!(text.trim_end().ends_with(" 40"), "{text}");
         }
     }
 
