@@ -120,6 +120,8 @@ struct Loop<'a> {
     restarts_24h: u32,
     /// Newest first.
     ends: Vec<EndedAttempt>,
+    /// A record of an attempt that ended is left. The kubelet leaves none of a pod of which it restarts all containers.
+    has_dead: bool,
 }
 
 impl<'a> Loop<'a> {
@@ -162,6 +164,7 @@ impl<'a> Loop<'a> {
             restarts_1h,
             restarts_24h,
             ends,
+            has_dead: exited(name).next().is_some(),
         })
     }
 
@@ -324,16 +327,36 @@ fn ending_of(end: &ContainerExit) -> String {
 fn last_lines(it: &Loop<'_>) -> String {
     let kept = it.ends.iter().filter_map(|it| it.kept);
     let number = kept.filter(|it| it.has_log).map(|it| it.number).next();
+    let which = if it.has_dead {
+        "--previous"
+    } else {
+        "--follow"
+    };
     match number {
         Some(number) => format!("crisweep evidence show {number}"),
         None if is_plain(&it.pod.namespace) && is_plain(&it.pod.name) && is_plain(it.name) => {
             format!(
-                "kubectl -n {} logs {} -c {} --previous",
+                "kubectl -n {} logs {} -c {} {which}",
                 it.pod.namespace, it.pod.name, it.name
             )
         }
-        None => "kubectl logs --previous".to_owned(),
+        None => format!("kubectl logs {which}"),
     }
+}
+
+/// Says what that command shows.
+fn shows_lines(it: &Loop<'_>) -> String {
+    let what = if it.has_dead
+        || it
+            .ends
+            .iter()
+            .any(|it| it.kept.is_some_and(|kept| kept.has_log))
+    {
+        "has its last lines"
+    } else {
+        "shows its next end"
+    };
+    format!("{} {what}", last_lines(it))
 }
 
 /// Returns the command that shows the runtime's message, which is kept also of a container without a log.
@@ -353,7 +376,7 @@ fn change(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
     let article = if owner.is_pod_itself() { "the " } else { "" };
     let owner = format!("{article}{}", who(it, owner, namespace));
     let container = format!("{template}.containers[name={}]", it.name);
-    let show = last_lines(it);
+    let (show, shows) = (last_lines(it), shows_lines(it));
     let Some(end) = it.last() else {
         return format!("read why it ends: {show}");
     };
@@ -363,7 +386,7 @@ fn change(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
         }
         // The runtime does not say which containers are init containers.
         (0, _) => format!(
-            "its process ends by itself: keep it in the foreground, or run it as a Job ({show} has its last lines); an \
+            "its process ends by itself: keep it in the foreground, or run it as a Job ({shows}); an \
              init container must end: find what starts its pod anew"
         ),
         (126..=128, _) => format!(
@@ -374,6 +397,6 @@ fn change(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
             "correct {container}.livenessProbe in {owner}, if the pod's events name it as the one that kills: kubectl \
              describe pod; else {show}"
         ),
-        _ => format!("mend what it fails on: {show} has its last lines"),
+        _ => format!("mend what it fails on: {shows}"),
     }
 }

@@ -215,3 +215,16 @@ fn loops_of_one_owner_are_one_finding_and_others_are_bounded() {
         5
     );
 }
+
+#[test]
+fn no_log_is_promised_of_which_no_record_is_left() {
+    let mut node = Node::new();
+    node.pod("web", false, None);
+    node.sandbox("web", &[], 30);
+    node.container("web", 7, ContainerState::Running, 1);
+    let change = found(&node.report(), "crash-loop").unwrap().change.clone();
+    assert_eq!(
+        change,
+        "read why it ends: kubectl -n shop logs web -c app --follow"
+    );
+}
