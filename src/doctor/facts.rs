@@ -87,7 +87,9 @@ impl DoctorFacts {
     pub fn of(look: &Look, config: Arc<Config>) -> Self {
         let mut unread = Vec::new();
         let mut note = |what: &str, error: Option<&crate::runtime::Error>| {
-            unread.extend(error.map(|error| format!("{what}: {error}")));
+            let told = error.map(|error| format!("{what}: {error}"));
+            // Without the runtime, each list fails of the same.
+            unread.extend(told.filter(|_| look.runtime.is_ok() || what == "runtime"));
         };
         note("runtime", look.runtime.as_ref().err());
         note("containers", look.containers.as_ref().err());

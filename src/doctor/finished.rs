@@ -135,7 +135,7 @@ fn look(namespace: &str, owner: &Controller) -> String {
 fn change(facts: &DoctorFacts, namespace: &str, owner: &Controller, look: &str) -> String {
     match owner.kind.as_str() {
         "CronJob" | "Job" => {
-            let change = super::litter::change(owner, namespace, &facts.config.node.name);
+            let change = super::litter::change(owner, namespace, facts);
             format!("{change} (what it is now: {look})")
         }
         "unknown" if facts.origin.source == PodSourceKind::File => {

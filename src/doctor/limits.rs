@@ -27,9 +27,15 @@ pub(super) fn findings(facts: &DoctorFacts, litter: &Litter) -> Vec<Finding> {
         ("containers", weights.containers, containers),
         ("sandboxes", weights.sandboxes, sandboxes),
     ];
-    let lists = lists
-        .into_iter()
-        .filter_map(|(name, weight, row)| list(name, weight, row, litter));
+    let read = facts.lists_read;
+    let lists = lists.into_iter().filter_map(|(name, weight, row)| {
+        let is_read = if name == "sandboxes" {
+            read.sandboxes
+        } else {
+            read.containers
+        };
+        list(name, weight, row, litter, is_read)
+    });
     restart(facts).into_iter().chain(lists).collect()
 }
 
@@ -81,7 +87,13 @@ fn restart(facts: &DoctorFacts) -> Option<Finding> {
     Some(finding.costing(cost))
 }
 
-fn list(name: &str, weight: Weight, row_bytes: u64, litter: &Litter) -> Option<Finding> {
+fn list(
+    name: &str,
+    weight: Weight,
+    row_bytes: u64,
+    litter: &Litter,
+    is_read: bool,
+) -> Option<Finding> {
     let (bytes, limit, ratio) = (weight.bytes?, weight.limit_bytes, weight.ratio()?);
     let room = limit.saturating_sub(bytes);
     let rows = room.checked_div(row_bytes);
@@ -122,6 +134,9 @@ fn list(name: &str, weight: Weight, row_bytes: u64, litter: &Litter) -> Option<F
         severity,
         format!("{at}{until}."),
         match severity {
+            Severity::Problem if !is_read => {
+                "crisweep cannot read it either: make it smaller by hand, as docs/runbooks/CrisweepListFailing.md says"
+            }
             Severity::Problem => "crisweep gc: it removes until the list fits",
             Severity::Advice => {
                 "lower policy.containers.max_dead and policy.sandboxes.max_dead, and set thresholds.enabled to true"

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::json;
 
+use super::node::unlisted;
 use super::owners::{Controller, Owners};
 use super::report::{many, percent, share};
 use super::{Counts, DoctorFacts, Finding, Others, ROWS_MAX, Severity, Top, TopRow};
-use crate::model::{PodRef, PodUid, Target, short_size};
+use crate::model::{PodRef, PodUid, Pods, PodsUnknown, Target, short_size};
 
 /// Less litter than this is none to speak of.
 const LITTER_MIN: u64 = 20;
@@ -145,7 +146,7 @@ impl Litter {
                 counts.came_1h,
                 counts.came_24h,
             ),
-            change(owner, namespace, &facts.config.node.name),
+            change(owner, namespace, facts),
             json!({
                 "namespace": namespace, "kind": owner.kind, "name": owner.name,
                 "counts": counts, "total": self.total,
@@ -173,7 +174,8 @@ fn ordered(groups: &Groups) -> Vec<(&(String, Option<Controller>), &Counts)> {
 }
 
 /// Returns the one change for what an owner's pods leave.
-pub(super) fn change(owner: &Controller, namespace: &str, node: &str) -> String {
+pub(super) fn change(owner: &Controller, namespace: &str, facts: &DoctorFacts) -> String {
+    let node = &facts.config.node.name;
     let (kind, name) = (owner.kind.as_str(), owner.name.as_str());
     let patch = |patch: &str| {
         if is_plain(namespace) && is_plain(name) {
@@ -211,7 +213,18 @@ pub(super) fn change(owner: &Controller, namespace: &str, node: &str) -> String 
             "find the tool that made them (crictl ps -a, ctr -n k8s.io containers ls); it must remove them itself"
                 .to_owned()
         }
-        "unknown" => "set pods.source, so that crisweep knows the pods and their owners".to_owned(),
+        "unknown" => match &facts.pods {
+            Pods::Unknown(PodsUnknown::NoSource) => {
+                "set pods.source, so that crisweep knows the pods and their owners"
+            }
+            Pods::Known(_) if unlisted(facts).is_none() => {
+                "find what makes them by their names, for the pods are gone: crisweep plan --all"
+            }
+            Pods::Unknown(_) | Pods::Known(_) => {
+                "mend the pod source, so that crisweep knows the pods and their owners"
+            }
+        }
+        .to_owned(),
         _ if is_plain(namespace) => format!(
             "stop what ends its containers: crisweep evidence --namespace {namespace} shows how they ended"
         ),

@@ -211,14 +211,14 @@ pub(super) fn many(count: u64, what: &str) -> String {
     }
 }
 
-/// Returns a share in per cent, rounded down.
+/// Returns a share in per cent, rounded down; a list may be above its limit.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a share of 0 to 1"
+    reason = "never below 0, and small"
 )]
 pub(super) fn percent(share: f64) -> u64 {
-    (share.clamp(0.0, 1.0) * 100.0) as u64
+    (share.max(0.0) * 100.0) as u64
 }
 
 /// Returns `part` of `whole`; 0 of nothing.

@@ -64,3 +64,17 @@ fn a_list_near_its_limit_says_how_long_there_is_room() {
     let (_, level, hours) = of(&report(16 * MIB / 1600, 34));
     assert_eq!((level, hours), (Severity::Advice, 47.into()));
 }
+
+#[test]
+fn a_list_over_its_limit_that_cannot_be_read_needs_a_hand() {
+    let mut node = Node::new();
+    node.facts.weights.containers.bytes = Some(40 * MIB);
+    let finding = |node: Node| found(&node.report(), "list-over-limit").unwrap().clone();
+    let mut unread = Node::new();
+    unread.facts.weights.containers.bytes = Some(40 * MIB);
+    unread.facts.lists_read.containers = false;
+    let (read, unread) = (finding(node), finding(unread));
+    assert!(read.summary.contains("(250 %)"), "{}", read.summary);
+    assert!(read.change.starts_with("crisweep gc"), "{}", read.change);
+    assert!(unread.change.contains("by hand"), "{}", unread.change);
+}

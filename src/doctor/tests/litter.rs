@@ -244,3 +244,20 @@ fn a_name_that_is_none_of_kubernetes_is_in_no_command() {
         assert!(!change.contains(';') && !change.contains('$'), "{change}");
     }
 }
+
+#[test]
+fn a_source_that_is_there_is_not_asked_for() {
+    let change = |pods: Pods| {
+        let mut node = Node::new();
+        (0..30).for_each(|number| drop(node.dead("gone", number, 300)));
+        node.facts.pods = pods;
+        let report = node.report();
+        found(&report, "litter").unwrap().change.clone()
+    };
+    let none = change(Pods::Unknown(PodsUnknown::NoSource));
+    assert!(none.starts_with("set pods.source"), "{none}");
+    let failed = change(Pods::Unknown(PodsUnknown::Failed("401".into())));
+    assert!(failed.starts_with("mend the pod source"), "{failed}");
+    let known = change(Pods::Known(PodList::default()));
+    assert!(known.ends_with("crisweep plan --all"), "{known}");
+}

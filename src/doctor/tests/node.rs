@@ -166,3 +166,24 @@ fn inodes_that_run_out_are_called_so() {
     let says = "The inodes of the image file system are 95 % used (mark 85 %), and every image";
     assert!(full.summary.starts_with(says), "{}", full.summary);
 }
+
+#[test]
+fn a_pod_list_that_lacks_a_living_pod_is_told() {
+    let mut node = Node::new();
+    node.pod("listed", false, None);
+    node.container("listed", 0, ContainerState::Running, 90);
+    assert!(found(&node.report(), "pods-unknown").is_none());
+
+    let mut node = Node::new();
+    node.pod("listed", false, None);
+    node.container("lives", 0, ContainerState::Running, 90);
+    let report = node.report();
+    let finding = found(&report, "pods-unknown").unwrap();
+    assert_eq!(
+        (finding.severity, finding.summary.as_str()),
+        (
+            Severity::Problem,
+            "The pod list is incomplete: pod shop/lives lives here and is not in it."
+        )
+    );
+}
