@@ -46,7 +46,7 @@ use crate::system::memory;
 use ages::AgeBook;
 use claims::Claims;
 use filesystems::Statvfs;
-pub use filesystems::measure_filesystems;
+pub use filesystems::{measure_filesystems, statvfs};
 use logs::Scanner;
 pub use look::{Look, NoSnapshot};
 use outage::Outages;

@@ -69,6 +69,7 @@ impl Node {
             pods: Pods::Unknown(PodsUnknown::NoSource),
             origin: PodOrigin::default(),
             images: Images::default(),
+            disks: Vec::new(),
             weights,
             quarantined: BTreeMap::new(),
             state: StateStatus::default(),

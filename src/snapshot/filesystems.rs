@@ -78,7 +78,8 @@ fn simulated(capacity_bytes: u64, used_bytes: u64) -> FilesystemUsage {
     }
 }
 
-fn statvfs(path: &Path) -> Option<FilesystemUsage> {
+/// Asks the kernel for the figures of a directory's file system; may hang.
+pub fn statvfs(path: &Path) -> Option<FilesystemUsage> {
     let stat = match rustix::fs::statvfs(path) {
         Ok(stat) => stat,
         Err(error) => {
