@@ -108,7 +108,11 @@ fn runtime(status: &Value) -> String {
 
 fn states(status: &Value, list: &str) -> String {
     let Some(counts) = at(at(status, "/states"), &format!("/{list}")).as_object() else {
-        return "not read".to_owned();
+        // Without the runtime, its own line says why.
+        let is_up = at(status, "/runtime/error").is_null();
+        let error = at(status, &format!("/look/errors/{list}")).as_str();
+        let why = error.filter(|_| is_up).map(|error| format!(": {error}"));
+        return format!("not read{}", why.unwrap_or_default());
     };
     let total: u64 = counts.values().filter_map(Value::as_u64).sum();
     let words = |state: &str| state.replace("notready", "not ready");
@@ -320,6 +324,19 @@ mod tests {
         }
         let never = json!({ "runtime": { "up": false, "endpoint": at } });
         assert_eq!(runtime(&never), "gives no answer at /run/cri.sock");
+    }
+
+    #[test]
+    fn a_list_that_was_not_read_says_why_where_the_runtime_answers() {
+        let look = json!({ "errors": { "containers": "ListContainers: no answer within 2s" } });
+        let up = json!({ "runtime": { "up": true }, "look": look });
+        assert_eq!(
+            states(&up, "containers"),
+            "not read: ListContainers: no answer within 2s"
+        );
+        assert_eq!(states(&up, "sandboxes"), "not read");
+        let down = json!({ "runtime": { "up": false, "error": "no connection" }, "look": look });
+        assert_eq!(states(&down, "containers"), "not read");
     }
 
     #[test]
