@@ -4,6 +4,7 @@
 //! Never judges: the verdict is the plan's, and the rules are those that made it, asked once more one by one.
 
 mod answer;
+mod cap;
 mod change;
 mod find;
 mod holders;

@@ -177,7 +177,12 @@ impl<'a> Explainer<'a> {
                 "its pod must finish or be deleted".to_owned(),
                 "set policy.containers.keep_first: false".to_owned(),
             ],
-            KeepReason::WithinLimits => within_limits(subject),
+            KeepReason::WithinLimits if subject.target == Target::Containers => {
+                let of_name = "lower policy.containers.max_per_container, or wait for newer dead records of it";
+                let cap = self.lower_cap(subject);
+                std::iter::once(of_name.to_owned()).chain(cap).collect()
+            }
+            KeepReason::WithinLimits => self.to_end_pod(subject),
             KeepReason::Quarantined => own("repair what its removal failed of (see quarantine)"),
             KeepReason::HasContainers | KeepReason::InUse => self.to_release(held_by),
             KeepReason::UnknownUser => own("the runtime must say which images all containers use"),
@@ -238,10 +243,12 @@ impl<'a> Explainer<'a> {
             PodKnowledge::Terminated | PodKnowledge::Assumed if subject.target == Target::Logs => {
                 vec![format!("{name} must be {deleted}")]
             }
-            PodKnowledge::Terminated | PodKnowledge::Assumed => vec![
-                format!("{name} must be {deleted}"),
-                format!("lower policy.{section}.max_dead below the number of dead {section}"),
-            ],
+            PodKnowledge::Terminated | PodKnowledge::Assumed => {
+                let cap = self.lower_cap(subject);
+                std::iter::once(format!("{name} must be {deleted}"))
+                    .chain(cap)
+                    .collect()
+            }
             PodKnowledge::Unknown => {
                 let doubt = self.facts.knowledge.doubt(&pod.uid, subject.created_at);
                 let doubt = doubt.unwrap_or(PodDoubt::Source);
@@ -363,19 +370,6 @@ impl<'a> Explainer<'a> {
                 (None, None) => (created, "its container was created"),
             },
         })
-    }
-}
-
-fn within_limits(subject: &Subject) -> Vec<String> {
-    let section = subject.target.label();
-    let max_dead = format!("lower policy.{section}.max_dead below the number of dead {section}");
-    match subject.target {
-        Target::Containers => vec![
-            "lower policy.containers.max_per_container, or wait for newer dead records of it"
-                .to_owned(),
-            max_dead,
-        ],
-        Target::Sandboxes | Target::Logs | Target::Images => vec![max_dead],
     }
 }
 
@@ -518,7 +512,6 @@ mod tests {
                 PodKnowledge::Active,
                 "must be deleted for pods.settle (10s) and pods.quiet (1m); or a newer record",
             ),
-            (PodKnowledge::Terminated, "lower policy.containers.max_dead"),
             (PodKnowledge::Unknown, "set pods.assume_finished_after"),
         ] {
             let subject = subject(Target::Containers, state);
@@ -603,5 +596,39 @@ mod tests {
         };
         let changes = change_on(&snapshot, &of_static, Verdict::Keep(KeepReason::Newest));
         assert!(!changes.join(" | ").contains("assume"), "{changes:?}");
+    }
+
+    #[test]
+    fn the_cap_that_is_named_removes_it() {
+        let subject = subject(Target::Containers, PodKnowledge::Assumed);
+        let of_pod = |number: u32| {
+            let mut other = container(&subject, ContainerState::Exited);
+            other.id = ContainerId::new(format!("{number:064}")).unwrap();
+            let uid = PodUid::new(format!("0d5f6a2c-1111-4222-8333-{number:012}")).unwrap();
+            let pod = PodRef {
+                uid,
+                ..(*subject.pod.clone().unwrap()).clone()
+            };
+            other.pod = Some(pod.into());
+            other.finished_at = Some(Timestamp::from_second(i64::from(number)).unwrap());
+            other
+        };
+        let now = Timestamp::from_second(86_400).unwrap();
+        let snapshot = Snapshot {
+            containers: (0..9).map(of_pod).collect::<Vec<_>>().into(),
+            ..Snapshot::empty(now)
+        };
+        let policy = Policy {
+            assume_finished_after: Some(Duration::from_secs(1)),
+            ..Policy::default()
+        };
+        let mut third = subject.clone();
+        third.id = snapshot.containers[2].id.text().clone();
+        let newest = Verdict::Keep(KeepReason::Newest);
+        let changes = change_with(&policy, &snapshot, &third, newest);
+        assert_eq!(
+            changes.last().unwrap(),
+            "lower policy.containers.max_dead to 6 (the oldest go first)"
+        );
     }
 }
