@@ -21,21 +21,27 @@ const NEAR: f64 = 0.75;
 const HOURS_FEW: u64 = 48;
 
 pub(super) fn findings(facts: &DoctorFacts, litter: &Litter) -> Vec<Finding> {
-    let weights = facts.weights;
     let (containers, sandboxes) = facts.row_bytes();
     let lists = [
-        ("containers", weights.containers, containers),
-        ("sandboxes", weights.sandboxes, sandboxes),
+        LoadedList {
+            name: "containers",
+            weight: facts.weights.containers,
+            row_bytes: containers,
+            rows: facts.containers.len(),
+            dead: facts.dead().count(),
+            is_read: facts.lists_read.containers,
+        },
+        LoadedList {
+            name: "sandboxes",
+            weight: facts.weights.sandboxes,
+            row_bytes: sandboxes,
+            rows: facts.sandboxes.len(),
+            dead: facts.not_ready().count(),
+            is_read: facts.lists_read.sandboxes,
+        },
     ];
-    let read = facts.lists_read;
-    let lists = lists.into_iter().filter_map(|(name, weight, row)| {
-        let is_read = if name == "sandboxes" {
-            read.sandboxes
-        } else {
-            read.containers
-        };
-        list(name, weight, row, litter, is_read)
-    });
+    let polls = facts.config.thresholds.enabled;
+    let lists = lists.iter().filter_map(|it| list(it, litter, polls));
     restart(facts).into_iter().chain(lists).collect()
 }
 
@@ -87,13 +93,42 @@ fn restart(facts: &DoctorFacts) -> Option<Finding> {
     Some(finding.costing(cost))
 }
 
-fn list(
-    name: &str,
+/// What fills a list.
+struct LoadedList {
+    name: &'static str,
     weight: Weight,
     row_bytes: u64,
-    litter: &Litter,
+    rows: usize,
+    dead: usize,
     is_read: bool,
-) -> Option<Finding> {
+}
+
+impl LoadedList {
+    /// Returns the change that makes it lighter; `polls`: thresholds ask for passes.
+    fn change(&self, severity: Severity, polls: bool) -> &'static str {
+        let is_near = self.weight.ratio().is_some_and(|ratio| ratio >= NEAR);
+        let lives = is_near && self.dead.saturating_mul(10) < self.rows;
+        match severity {
+            Severity::Info => "none needed",
+            Severity::Problem if !self.is_read => {
+                "crisweep cannot read it either: make it smaller by hand, as docs/runbooks/CrisweepListFailing.md says"
+            }
+            _ if lives => {
+                "what weighs lives: move pods away, or give them fewer labels and annotations"
+            }
+            Severity::Problem => "crisweep gc: it removes until the list fits",
+            Severity::Advice if polls => {
+                "lower policy.containers.max_dead and policy.sandboxes.max_dead"
+            }
+            Severity::Advice => {
+                "lower policy.containers.max_dead and policy.sandboxes.max_dead, and set thresholds.enabled to true"
+            }
+        }
+    }
+}
+
+fn list(it: &LoadedList, litter: &Litter, polls: bool) -> Option<Finding> {
+    let (name, weight, row_bytes) = (it.name, it.weight, it.row_bytes);
     let (bytes, limit, ratio) = (weight.bytes?, weight.limit_bytes, weight.ratio()?);
     let room = limit.saturating_sub(bytes);
     let rows = room.checked_div(row_bytes);
@@ -133,16 +168,7 @@ fn list(
         },
         severity,
         format!("{at}{until}."),
-        match severity {
-            Severity::Problem if !is_read => {
-                "crisweep cannot read it either: make it smaller by hand, as docs/runbooks/CrisweepListFailing.md says"
-            }
-            Severity::Problem => "crisweep gc: it removes until the list fits",
-            Severity::Advice => {
-                "lower policy.containers.max_dead and policy.sandboxes.max_dead, and set thresholds.enabled to true"
-            }
-            Severity::Info => "none needed",
-        },
+        it.change(severity, polls),
         json!({
             "list": name, "bytes": bytes, "limit_bytes": limit, "row_bytes": row_bytes, "rows_that_fit": rows,
             "came_1h": hour, "came_24h": day, "hours_to_limit": hours,

@@ -78,3 +78,24 @@ fn a_list_over_its_limit_that_cannot_be_read_needs_a_hand() {
     assert!(read.change.starts_with("crisweep gc"), "{}", read.change);
     assert!(unread.change.contains("by hand"), "{}", unread.change);
 }
+
+#[test]
+fn a_list_that_lives_is_not_to_be_swept() {
+    let change = |dead: u32, polls: bool| {
+        let mut node = Node::new();
+        (0..20).for_each(|number| {
+            let state = if number < dead {
+                ContainerState::Exited
+            } else {
+                ContainerState::Running
+            };
+            drop(node.container("web", number, state, 3000));
+        });
+        node.facts.weights.containers.bytes = Some(14 * MIB);
+        node.config(|config| config.thresholds.enabled = polls);
+        found(&node.report(), "list-limit").unwrap().change.clone()
+    };
+    assert!(change(1, false).starts_with("what weighs lives"));
+    assert!(change(2, false).ends_with("set thresholds.enabled to true"));
+    assert!(change(2, true).ends_with("policy.sandboxes.max_dead"));
+}
