@@ -161,10 +161,14 @@ impl Layers {
         complete(&mut config);
         let mut broken = Vec::new();
         config.validate(&mut |key, text| broken.push((key.to_owned(), text)));
+        let invalid = self.problems.len();
         for (key, text) in broken {
-            // A value that is invalid by itself needs no second error.
+            // A value that is invalid by itself needs no second error, and each key one at most.
             let section = key.rsplit_once('.').map_or("", |(section, _)| section);
-            if !self.problems.iter().any(|it| it.key.starts_with(section)) {
+            let is_told = |(index, it): (usize, &ConfigProblem)| {
+                it.key == key || (index < invalid && it.key.starts_with(section))
+            };
+            if !self.problems.iter().enumerate().any(is_told) {
                 let by = self.set_by.get(&key).map_or("", String::as_str);
                 let text = format!("{text}{by}");
                 self.problem(&key, text);

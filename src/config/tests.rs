@@ -200,6 +200,20 @@ fn all_errors_are_reported_at_once() {
         );
     }
     assert_eq!(error.lines().count(), 5, "{error}");
+    let error =
+        yaml("pods: {source: kubelet-socket, file: /x, api_cert_file: /c, kubelet_token_file: /t}");
+    let error = error.unwrap_err();
+    let keys: Vec<_> = error
+        .lines()
+        .filter_map(|it| it.split(": ").next())
+        .collect();
+    let wrong = [
+        "pods.kubelet_token_file",
+        "pods.api_cert_file",
+        "pods.file",
+        "pods.api_key_file",
+    ];
+    assert_eq!(keys, wrong, "{error}");
 }
 
 #[test]
