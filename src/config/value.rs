@@ -180,6 +180,17 @@ fn looks_like_json(text: &str) -> bool {
     inner.ends_with(']') || inner.trim_start().starts_with(['"', '\'', '{'])
 }
 
+/// Leaves out what a message must not repeat: the user and password that may stand before an `@`.
+fn without_user(text: &str) -> String {
+    let Some((before, rest)) = text.rsplit_once('@') else {
+        return text.to_owned();
+    };
+    let scheme = before
+        .split_once("://")
+        .map(|(scheme, _)| format!("{scheme}://"));
+    format!("{}...@{rest}", scheme.unwrap_or_default())
+}
+
 /// The most characters of a text that a message repeats.
 const SHOWN_MAX: usize = 80;
 
@@ -190,11 +201,12 @@ impl fmt::Display for ConfigValue {
             Self::Bool(value) => write!(f, "{value}"),
             Self::Integer(value) => write!(f, "{value}"),
             Self::Float(value) => write!(f, "{value}"),
-            Self::Text(text) if text.chars().count() > SHOWN_MAX => {
+            Self::Text(text) => {
+                let text = without_user(text);
                 let shown: String = text.chars().take(SHOWN_MAX).collect();
-                write!(f, "{shown:?}...")
+                let rest = if shown.len() < text.len() { "..." } else { "" };
+                write!(f, "{shown:?}{rest}")
             }
-            Self::Text(text) => write!(f, "{text:?}"),
             Self::List(items) if items.is_empty() => f.write_str("empty"),
             Self::Table(parts) if parts.is_empty() => f.write_str("empty"),
             Self::List(_) => f.write_str("a list"),
