@@ -295,7 +295,16 @@ impl Config {
         self.alertmanager.validate(refuse);
         let knows_api_server = self.pods.api_server().is_some();
         self.fleet.validate(knows_api_server, refuse);
-        self.events.validate(knows_api_server, refuse);
+        for (key, asks) in [
+            ("web.token_review.enabled", self.web.token_review.enabled),
+            ("events.enabled", self.events.enabled),
+        ] {
+            if asks && !knows_api_server {
+                let text = "is true, but no API server is known: set pods.api_url or pods.api_kubeconfig \
+                            (KUBERNETES_SERVICE_HOST is not set)";
+                refuse(key, text.to_owned());
+            }
+        }
         if self.evidence.enabled && self.evidence.required && self.state.dir.is_none() {
             let text = "needs a place for the evidence, and state.dir is null: no container could be removed";
             refuse("evidence.required", text.to_owned());

@@ -31,17 +31,6 @@ pub struct Config {
     pub pods: bool,
 }
 
-impl Config {
-    /// Checks the keys; calls `refuse` with a key and its problem.
-    pub fn validate(&self, knows_api_server: bool, refuse: &mut dyn FnMut(&str, String)) {
-        if self.enabled && !knows_api_server {
-            let text = "is true, but no API server is known: set pods.api_url or pods.api_kubeconfig \
-                        (KUBERNETES_SERVICE_HOST is not set)";
-            refuse("events.enabled", text.to_owned());
-        }
-    }
-}
-
 /// Events that wait to be written.
 const QUEUE_MAX: usize = 64;
 /// Places that Events of pods leave free for those of the node.

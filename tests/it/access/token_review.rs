@@ -176,6 +176,6 @@ async fn without_an_api_server_the_reload_is_refused() {
     let answer = rig.post("/-/reload").await;
     answer.refused(
         400,
-        "web.token_review.enabled: no API server is known; set pods.api_url",
+        "web.token_review.enabled: is true, but no API server is known: set pods.api_url",
     );
 }
