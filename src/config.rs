@@ -305,10 +305,7 @@ impl Config {
                 refuse(key, text.to_owned());
             }
         }
-        if self.evidence.enabled && self.evidence.required && self.state.dir.is_none() {
-            let text = "needs a place for the evidence, and state.dir is null: no container could be removed";
-            refuse("evidence.required", text.to_owned());
-        }
+        self.evidence.validate(self.state.dir.is_some(), refuse);
     }
 
     /// Returns every key with its default.

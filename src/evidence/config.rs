@@ -27,7 +27,7 @@ settings! {
         /// Older evidence is removed.
         #[serde(with = "As::<Off<Time>>")]
         pub max_age: Option<Duration> = Some(Duration::from_secs(7 * 24 * 60 * 60)),
-        /// Whether a container stays when its evidence cannot be kept.
+        /// Whether a container stays when its evidence cannot be kept; with `enabled`.
         pub required: bool = false,
         /// Whether the first and the last evidence of a (pod UID, container name) make way after those between them.
         pub keep_first: bool = true,
@@ -38,6 +38,20 @@ settings! {
 }
 
 impl Config {
+    /// Checks the keys against each other; calls `refuse` with a key and its problem.
+    pub fn validate(&self, has_place: bool, refuse: &mut dyn FnMut(&str, String)) {
+        let text = match (self.enabled, has_place) {
+            (true, true) => return,
+            (true, false) => {
+                "needs a place for the evidence, and state.dir is null: no container could be removed"
+            }
+            (false, _) => "is true, but evidence.enabled is false: no evidence would be kept",
+        };
+        if self.required {
+            refuse("evidence.required", text.to_owned());
+        }
+    }
+
     /// Says whether a label is kept.
     pub fn keeps_label(&self, key: &str) -> bool {
         self.labels.iter().any(|it| match it.strip_suffix('*') {
