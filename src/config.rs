@@ -224,6 +224,15 @@ pub enum Error {
         "the configuration file is empty, and was not: it would lift credentials and protection; a restart takes it"
     )]
     Emptied,
+    /// What only a restart changes does not go together with the rest.
+    #[error("{} needs a restart, and without the new value", keys.join(", "))]
+    NeedsRestart {
+        /// The keys that keep their values until then.
+        keys: Vec<&'static str>,
+        /// The problems with the old values.
+        #[source]
+        source: Box<Error>,
+    },
     /// It has invalid values: one line for each problem.
     #[error("{}", lines(.0))]
     Invalid(Vec<ConfigProblem>),

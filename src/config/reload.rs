@@ -47,8 +47,11 @@ impl Config {
                 layers.set(key, old.clone(), String::new());
             }
         }
-        let (config, tree) =
-            layers.read(|config| config.pods.in_cluster.clone_from(&self.pods.in_cluster))?;
+        let read = layers.read(|config| config.pods.in_cluster.clone_from(&self.pods.in_cluster));
+        let (config, tree) = read.map_err(|source| Error::NeedsRestart {
+            keys: needs_restart.clone(),
+            source: Box::new(source),
+        })?;
         Ok(Self {
             strange: self.strange,
             is_blank: self.is_blank,

@@ -2,6 +2,7 @@
 
 mod documentation;
 mod layers;
+mod reload;
 
 use std::time::Duration;
 

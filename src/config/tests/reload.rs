@@ -1,0 +1,18 @@
+//! What a reload keeps, and the fingerprint of what is in force.
+
+use super::*;
+
+#[test]
+fn a_reload_that_needs_a_restart_first_says_so() {
+    let running = yaml("state: {dir: null}").unwrap();
+    let wanted = yaml("evidence: {required: true}").unwrap();
+    let error = wanted.keep_fixed(&running).unwrap_err();
+    let error = crate::telemetry::chain(&error);
+    assert!(error.starts_with("state.dir needs a restart"), "{error}");
+    assert!(
+        error.contains("evidence.required: needs a place"),
+        "{error}"
+    );
+    let error = running.clone().keep_fixed(&running).map(|_| ());
+    assert!(error.is_ok());
+}
