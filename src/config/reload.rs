@@ -60,10 +60,12 @@ impl Config {
         })
     }
 
-    /// Returns a fingerprint of the effective configuration. The node's name is left out, so that nodes
-    /// with the same settings have the same one.
+    /// Returns a fingerprint of the effective configuration. The node's name and its kubelet's URL are left out, so that
+    /// nodes with the same settings have the same one.
     pub fn hash(&self) -> String {
-        let yaml = super::yaml(&self.effective, |key| key == "node.name");
+        let yaml = super::yaml(&self.effective, |key| {
+            ["node.name", "pods.kubelet_url"].contains(&key)
+        });
         format!("{:08x}", crc32fast::hash(yaml.as_bytes()))
     }
 }

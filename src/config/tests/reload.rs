@@ -16,3 +16,15 @@ fn a_reload_that_needs_a_restart_first_says_so() {
     let error = running.clone().keep_fixed(&running).map(|_| ());
     assert!(error.is_ok());
 }
+
+#[test]
+fn the_fingerprint_is_the_same_on_all_nodes_of_a_fleet() {
+    let on = |node: &str, ca: &str| {
+        let text = format!(
+            "node: {{name: {node}}}\npods: {{source: kubelet, kubelet_url: 'https://{node}:10250', kubelet_ca_file: {ca}}}"
+        );
+        yaml(&text).unwrap().hash()
+    };
+    assert_eq!(on("n1", "/ca"), on("n2", "/ca"));
+    assert_ne!(on("n1", "/ca"), on("n1", "/other"));
+}
