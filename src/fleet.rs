@@ -150,10 +150,9 @@ impl Fleet {
             let place = config.hold_path().map(|path| (server, path));
             known.switch.configure(place);
             known.slot.targets = config.budgeted();
-            if config.storm_hold.is_none() {
-                known.storm = Storm::default();
-            }
+            known.storm.configure(config.storm_hold);
         });
+        self.inner.stormed.notify_one();
     }
 
     /// Returns what passes must heed now.

@@ -26,62 +26,86 @@ pub struct StormStatus {
     pub ends_in_seconds: u64,
 }
 
-/// The alerts that hold, by fingerprint.
+/// The alerts that hold.
 #[derive(Debug, Default)]
-pub(super) struct Storm(BTreeMap<String, StormAlert>);
+pub(super) struct Storm {
+    /// By fingerprint.
+    alerts: BTreeMap<String, StormAlert>,
+    /// How long each holds after it was last seen.
+    hold: Duration,
+}
 
 #[derive(Debug)]
 struct StormAlert {
     name: String,
-    /// When it stops holding unless it is seen again.
-    until: Instant,
+    /// When it was last seen.
+    seen: Instant,
     /// When it began to fire: the latest time that was told.
     began: Option<Timestamp>,
 }
 
 impl Storm {
-    fn note(&mut self, alert: &AlertInfo, until: Instant) {
-        if self.0.len() >= ALERTS_MAX && !self.0.contains_key(&alert.fingerprint) {
-            // Forget the one that ends first: the new one holds at least as long.
-            let first = self.0.iter().min_by_key(|(_, it)| it.until);
+    /// Takes over a configuration.
+    pub(super) fn configure(&mut self, hold: Option<Duration>) {
+        match hold {
+            Some(hold) => self.hold = hold,
+            None => *self = Self::default(),
+        }
+    }
+
+    fn note(&mut self, alert: &AlertInfo) {
+        let alerts = &mut self.alerts;
+        if alerts.len() >= ALERTS_MAX && !alerts.contains_key(&alert.fingerprint) {
+            // Forget the one that ends first: the new one holds longer.
+            let first = alerts.iter().min_by_key(|(_, it)| it.seen);
             if let Some(first) = first.map(|(key, _)| key.clone()) {
-                self.0.remove(&first);
+                alerts.remove(&first);
             }
         }
-        let before = self.0.get(&alert.fingerprint).and_then(|it| it.began);
+        let before = alerts.get(&alert.fingerprint).and_then(|it| it.began);
         let entry = StormAlert {
             name: alert.name.clone(),
-            until,
+            seen: Instant::now(),
             began: alert.starts_at.parse::<Timestamp>().ok().max(before),
         };
-        self.0.insert(alert.fingerprint.clone(), entry);
+        alerts.insert(alert.fingerprint.clone(), entry);
     }
 
     /// Forgets an alert that is over. An end before the present beginning does not count: another Alertmanager, or a
     /// repeated call, may tell late that the alert ended before it fired again.
     fn end(&mut self, alert: &AlertInfo, ended: Option<Timestamp>) {
-        let began = self.0.get(&alert.fingerprint).and_then(|it| it.began);
+        let began = self.alerts.get(&alert.fingerprint);
+        let began = began.and_then(|it| it.began);
         let is_late = began.zip(ended).is_some_and(|(began, ended)| ended < began);
         if !is_late {
-            self.0.remove(&alert.fingerprint);
+            self.alerts.remove(&alert.fingerprint);
         }
     }
 
+    /// Forgets alerts that were not seen for too long.
+    fn forget(&mut self, now: Instant) {
+        let hold = self.hold;
+        self.alerts.retain(|_, it| it.seen + hold > now);
+    }
+
     fn next_end(&self) -> Option<Instant> {
-        self.0.values().map(|it| it.until).min()
+        let first = self.alerts.values().map(|it| it.seen).min();
+        first.map(|seen| seen + self.hold)
     }
 
     pub(super) fn put_on(&self, standing: &mut Standing) {
-        standing.storm = self.0.values().next().map(|StormAlert { name, .. }| {
+        standing.storm = self.alerts.values().next().map(|StormAlert { name, .. }| {
             format!("the alert {name} holds automatic passes (fleet.storm_hold)")
         });
     }
 
     pub(super) fn status(&self, now: Instant) -> Vec<StormStatus> {
-        let alerts = self.0.values();
+        let alerts = self.alerts.values();
         let shown = alerts.map(|it| StormStatus {
             alert: it.name.clone(),
-            ends_in_seconds: it.until.saturating_duration_since(now).as_secs(),
+            ends_in_seconds: (it.seen + self.hold)
+                .saturating_duration_since(now)
+                .as_secs(),
         });
         shown.collect()
     }
@@ -91,8 +115,9 @@ impl Fleet {
     /// Notes that an alert fires which holds automatic passes, for so long unless it is seen again.
     pub fn storm(&self, alert: &AlertInfo, hold: Duration) {
         let is_first = self.change(|known| {
-            known.storm.note(alert, Instant::now() + hold);
-            known.storm.0.len() == 1
+            known.storm.configure(Some(hold));
+            known.storm.note(alert);
+            known.storm.alerts.len() == 1
         });
         self.inner.stormed.notify_one();
         if is_first {
@@ -121,7 +146,7 @@ pub async fn watch_storm(fleet: Fleet, stop: CancellationToken) {
                 () = fleet.inner.stormed.notified() => {}
                 () = over => {
                     let now = Instant::now();
-                    fleet.change(|known| known.storm.0.retain(|_, it| it.until > now));
+                    fleet.change(|known| known.storm.forget(now));
                 }
             }
         }
@@ -132,6 +157,7 @@ pub async fn watch_storm(fleet: Fleet, stop: CancellationToken) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::Config;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -164,6 +190,29 @@ mod tests {
         rest().await;
         assert!(fleet.standing().storm.is_some());
         tokio::time::advance(HOUR / 5).await;
+        rest().await;
+        assert_eq!(fleet.standing().storm, None);
+        stop.cancel();
+        watching.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reload_changes_how_long_a_storm_holds() {
+        let (fleet, stop) = (Fleet::default(), CancellationToken::new());
+        let watching = tokio::spawn(watch_storm(fleet.clone(), stop.clone()));
+        let hold_for = |storm_hold| {
+            let config = Config {
+                storm_hold,
+                ..Config::default()
+            };
+            fleet.configure(&config, None);
+        };
+        fleet.storm(&alert(1), HOUR);
+        tokio::time::advance(HOUR / 2).await;
+        hold_for(Some(2 * HOUR));
+        rest().await;
+        assert_eq!(fleet.status().storm[0].ends_in_seconds, 5400);
+        hold_for(Some(HOUR / 4));
         rest().await;
         assert_eq!(fleet.standing().storm, None);
         stop.cancel();
@@ -213,7 +262,7 @@ mod tests {
         for number in 0..=ALERTS_MAX {
             fleet.storm(&alert(number), HOUR);
         }
-        assert_eq!(fleet.inner.known.lock().storm.0.len(), ALERTS_MAX);
+        assert_eq!(fleet.inner.known.lock().storm.alerts.len(), ALERTS_MAX);
         for number in 0..ALERTS_MAX {
             fleet.storm_over(&alert(number), None);
         }
