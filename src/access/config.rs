@@ -164,7 +164,7 @@ struct HostName;
 
 impl TextKind for HostName {
     type Value = String;
-    const MUST_BE: &str = "a host's name without scheme and port";
+    const MUST_BE: &str = "a host's name without scheme and port, or one such as .example for names with one label more";
 
     fn read(text: &str) -> Option<String> {
         is_host_name(text).then(|| text.to_ascii_lowercase())

@@ -138,8 +138,13 @@ impl Config {
             }
             if !sources.contains(&self.source) {
                 let sources: Vec<_> = sources.iter().map(|source| source.label()).collect();
+                let others = if key.starts_with("api_") {
+                    ", and where web.token_review, events or fleet ask the API server"
+                } else {
+                    ""
+                };
                 let text = format!(
-                    "is set, but pods.source is {}; it is for {}",
+                    "is set, but pods.source is {}; it is for {}{others}",
                     self.source.label(),
                     sources.join(" and ")
                 );
