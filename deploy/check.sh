@@ -110,6 +110,7 @@ refused "the release's namespace" --set config.fleet.namespace=other
 refused "each pod has the name of its node" --set config.node.name=node-1
 refused "at '/config/fleet/budget/max_nodes': maximum: got 101, want 100" --set config.fleet.budget.max_nodes=101
 refused "at '/config/fleet/hold_config_map': got number" --set config.fleet.hold_config_map=1
+refused "at '/config/fleet/hold_config_map': minLength" --set config.fleet.hold_config_map=
 refused "at '/state/hostPath'" --set state.hostPath=/etc
 refused "at '/state/hostPath'" --set state.hostPath=/var/crisweep/lib
 refused "say with web.tls" --set config.web.config_file=/etc/crisweep-secrets/web/web-config.yml
