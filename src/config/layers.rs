@@ -102,6 +102,10 @@ impl Layers {
                 Some(ConfigValue::Table(_)) => {
                     self.problem(&name, "is a section, not a key; set its keys one by one");
                 }
+                // What the file sets has no name.
+                Some(_) if self.set_by.get(&key).is_some_and(|by| !by.is_empty()) => {
+                    self.problem(&name, "sets a key that another variable sets too; only their letters' case differs");
+                }
                 Some(_) => self.set_text(&key, text, &name),
                 None => {
                     let text = self.unknown(&key, variable);

@@ -57,6 +57,18 @@ fn variables_can_set_every_type() {
 }
 
 #[test]
+fn two_variables_of_one_key_are_refused() {
+    let env = [
+        ("CRISWEEP__GC__BATCH_SIZE", "1"),
+        ("CRISWEEP__gc__batch_size", "2"),
+    ];
+    let error = load_all("", &env, &Overrides::default()).unwrap_err();
+    let wanted = "CRISWEEP__gc__batch_size: sets a key that another variable sets too";
+    assert!(error.starts_with(wanted), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+#[test]
 fn items_may_begin_with_a_bracket() {
     let env = [
         ("CRISWEEP__WEB__LISTEN", "[::1]:1, [::]:2"),
