@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::{RemovalStep, Remover, ended_now, stays};
 use crate::gc::{Expected, Removal};
 use crate::model::{
-    ContainerId, ContainerImage, Coverage, FailureClass, Image, ImageMatcher, RemovalOutcome,
+    ContainerId, ContainerImage, Coverage, FailureClass, Image, ImageMatcher, RemovalOutcome, Rows,
 };
 use crate::runtime::{self, RemovalAnswer};
 use crate::snapshot::Look;
@@ -76,6 +76,8 @@ struct ListedImage {
     rows: Vec<Image>,
     /// The names under its own key.
     names: BTreeSet<String>,
+    /// All images of that list.
+    listed: Rows<Image>,
 }
 
 /// Lists the images and finds one by key; `None` if it is gone.
@@ -98,7 +100,11 @@ async fn find(client: &runtime::Client, key: &str) -> Result<Option<ListedImage>
         .collect();
     let own = rows.iter().filter(|row| row.key() == key);
     let names = own.flat_map(Image::names).map(str::to_owned).collect();
-    Ok(Some(ListedImage { rows, names }))
+    Ok(Some(ListedImage {
+        rows,
+        names,
+        listed: list.rows,
+    }))
 }
 
 /// Ends the removal if a container, in any state, names or mounts the image. Asks for the mounts of containers that
@@ -120,8 +126,9 @@ async fn unused(client: &runtime::Client, look: &Look, image: &ListedImage) -> R
         if users.iter().any(|user| user.names.is_empty()) {
             return stays("a container does not say what it uses");
         }
-        if image.is_meant(users.iter().flat_map(|user| &user.names)) {
-            return stays("a container uses it");
+        let used = ImageMatcher::of_users(users.iter().copied(), [], &image.listed);
+        if image.is_meant(&used) {
+            return stays("a container uses it, or may use it");
         }
         let before = asked.len();
         for container in list.rows.iter().filter(|row| !known.contains(&row.id)) {
@@ -134,7 +141,8 @@ async fn unused(client: &runtime::Client, look: &Look, image: &ListedImage) -> R
             let Some(status) = client.container_status(&container.id).await? else {
                 continue;
             };
-            if image.is_meant(&status.volume_images) {
+            let mounted = status.volume_images.iter().map(String::as_str);
+            if image.is_meant(&ImageMatcher::new(mounted)) {
                 return stays("a container has it mounted");
             }
         }
@@ -146,9 +154,8 @@ async fn unused(client: &runtime::Client, look: &Look, image: &ListedImage) -> R
 }
 
 impl ListedImage {
-    /// Says whether one of these names may mean it.
-    fn is_meant<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> bool {
-        let matcher = ImageMatcher::new(names.into_iter().map(String::as_str));
+    /// Says whether these names may mean it.
+    fn is_meant(&self, matcher: &ImageMatcher) -> bool {
         self.rows.iter().any(|row| matcher.matches(row))
     }
 }

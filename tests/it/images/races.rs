@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crisweep_proto::cri::ListImagesResponse;
+use crisweep_proto::cri::{Container, ImageSpec, ListContainersResponse, ListImagesResponse};
 use crisweep_sim::{ContainerSpec, Fault, Options, PodSpec, Rpc, hours};
 use prost::Message;
 use serde_json::{Value, json};
@@ -17,6 +17,11 @@ async fn change_during_the_first_removal(rig: &Rig, change: impl FnOnce()) -> Va
     for number in 0..4 {
         use_once(rig, &tag(number)).await;
     }
+    change_then(rig, change).await
+}
+
+/// The same over images that were used before.
+async fn change_then(rig: &Rig, change: impl FnOnce()) -> Value {
     // No image is young by the millisecond of `max_age`.
     plan(rig).await;
     let first = rig.sim.image_id(&tag(0)).unwrap();
@@ -49,6 +54,40 @@ async fn an_image_that_found_a_user_is_skipped() {
     rig.metrics()
         .await
         .is("crisweep_removals_skipped_total{target=\"images\"}", 2.0);
+}
+
+/// CRI-O before 1.30 says of a container one digest of its repository and no id, and lists an image without a tag by another
+/// digest.
+#[tokio::test]
+async fn an_image_without_a_tag_that_may_have_found_a_user_is_skipped() {
+    let rig = Rig::start(idle(2), prune()).await;
+    for number in 0..2 {
+        use_once(&rig, &tag(number)).await;
+    }
+    let images = rig.sim.images();
+    let mut image = images
+        .into_iter()
+        .find(|it| it.repo_tags == [tag(1)])
+        .unwrap();
+    image.repo_tags.clear();
+    rig.sim.change(|node| node.pull_image(image));
+    let pass = change_then(&rig, || {
+        rig.sim.add_pod(&PodSpec::new("user").running("app", 0));
+        let mut containers: Vec<Container> =
+            rig.sim.containers().into_iter().map(|it| it.row).collect();
+        let user = rig.sim.container_id("default/user/app#0").unwrap();
+        let user = containers.iter_mut().find(|it| it.id == user).unwrap();
+        user.image_ref = format!("registry.example/idle-1@sha256:{}", "f".repeat(64));
+        user.image = Some(ImageSpec {
+            image: user.image_ref.clone(),
+            ..ImageSpec::default()
+        });
+        let list = ListContainersResponse { containers }.encode_to_vec();
+        rig.sim.set_fault(Rpc::ListContainers, Fault::garbage(list));
+    })
+    .await;
+    assert_eq!(counts(&pass), [1, 0, 1, 0], "{pass}");
+    assert_eq!(removed(&rig), [tag(0)]);
 }
 
 #[tokio::test]
