@@ -38,7 +38,9 @@ impl PassRun<'_> {
         let first = batches.first();
         let first = first.map_or((0, 0), |batch| (batch.number, batch.removals.len()));
         let open = batches.into_iter().flat_map(|batch| batch.removals);
-        self.tally.open.extend(open);
+        for removal in open {
+            self.tally.held_back(removal);
+        }
         first
     }
 

@@ -167,10 +167,9 @@ impl PassRun<'_> {
             self.report_open();
         }
         if end.is_some() || !self.tally.open.is_empty() {
-            let left = left.into_iter().map(|(_, id)| id);
-            self.runner
-                .journal
-                .not_begun(&self.record.id, left.collect());
+            let mut unstarted = std::mem::take(&mut self.tally.unstarted);
+            unstarted.retain(|object| !left.contains(object));
+            self.runner.journal.not_begun(&self.record.id, unstarted);
         }
         if let Some(end) = &end {
             let held = matches!(end, EarlyEnd::Stopped(StopCause::Held));

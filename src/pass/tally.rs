@@ -33,6 +33,8 @@ pub(super) struct Tally<'a> {
     pub(super) open: Vec<Removal>,
     /// A removal ended before its call because the pass had to end.
     pub(super) not_begun: bool,
+    /// Objects whose removal is in the journal and has not begun.
+    pub(super) unstarted: BTreeSet<(Target, Text)>,
     /// Objects during whose removal the runtime went away.
     pub(super) lost: BTreeSet<(Target, Text)>,
     /// The runtime went away since this was last read.
@@ -59,6 +61,7 @@ impl<'a> Tally<'a> {
             ended: Vec::new(),
             open: Vec::new(),
             not_begun: false,
+            unstarted: BTreeSet::new(),
             lost: BTreeSet::new(),
             went_away: false,
             has_failed_log: false,
@@ -69,10 +72,18 @@ impl<'a> Tally<'a> {
         }
     }
 
+    /// Notes a removal that was due in a batch and did not begin.
+    pub(super) fn held_back(&mut self, removal: Removal) {
+        let subject = &removal.subject;
+        self.unstarted.insert((subject.target, subject.id.clone()));
+        self.open.push(removal);
+    }
+
     /// Notes one outcome.
     pub(super) fn note(&mut self, mut done: FinishedRemoval) {
         let (runner, record) = (self.runner, self.record);
         let (target, id) = (done.removal.subject.target, done.removal.subject.id.clone());
+        self.unstarted.remove(&(target, id.clone()));
         self.note_loss(&mut done);
         log(record, &done);
         let sandbox = match target {

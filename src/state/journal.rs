@@ -1,6 +1,7 @@
 //! The database as passes use it: everything goes to the thread that alone uses it, waits are short and bounded, and
 //! writes that find no room in the queue are dropped and counted.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use super::passes::{self, RemovalEnd, RemovalIntent};
 use super::store::{StateDir, Stored};
 use super::writer::{self, PassPhase, StateStatus, WriterHealth, WriterJob};
 use crate::gc::Removal;
-use crate::model::{FleetHold, Pass, RemovalOutcome, Text};
+use crate::model::{FleetHold, Pass, RemovalOutcome, Target, Text};
 use prometheus_client::metrics::counter::Counter;
 
 /// Writes that may wait for the disk; the intents of a batch are one.
@@ -167,11 +168,11 @@ impl Journal {
         });
     }
 
-    /// Writes that no other removal that the pass intended has begun, except these, whose results are not known.
-    pub fn not_begun(&self, pass_id: &str, unknown: Vec<Text>) {
+    /// Writes that removals of these objects, which the pass intended, have not begun.
+    pub fn not_begun(&self, pass_id: &str, objects: BTreeSet<(Target, Text)>) {
         let id = pass_id.to_owned();
-        self.put(1, PassPhase::Runs, move |writing| {
-            passes::put_not_begun(writing, &id, &unknown)
+        self.put(objects.len(), PassPhase::Runs, move |writing| {
+            passes::put_not_begun(writing, &id, &objects)
         });
     }
 

@@ -1,5 +1,6 @@
 //! Passes, removals and the quarantine in the database.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -227,19 +228,22 @@ pub(super) fn put_outcome(writing: &Writing<'_>, ended: &RemovalEnd) -> rusqlite
     Ok(())
 }
 
-/// Writes that what a pass intended did not begin, except removals of these ids, whose results are unknown.
+/// Writes that removals of these objects, which a pass intended, did not begin. Of another one without a result that is
+/// not known: its result may not have been written.
 pub(super) fn put_not_begun(
     writing: &Writing<'_>,
     pass_id: &str,
-    unknown: &[Text],
+    objects: &BTreeSet<(Target, Text)>,
 ) -> rusqlite::Result<()> {
-    let unknown = serde_json::to_string(unknown).unwrap_or_default();
     let put = format!(
-        "UPDATE removals SET result = 'skipped', why = ?, ended_at = {NOW} WHERE pass_id = ? AND result IS NULL \
-         AND id NOT IN (SELECT value FROM json_each(?))"
+        "UPDATE removals SET result = 'skipped', why = ?, ended_at = {NOW} \
+         WHERE id = ? AND pass_id = ? AND target = ? AND result IS NULL"
     );
     let mut put = writing.sql.prepare_cached(&put)?;
-    put.execute((NOT_BEGUN, pass_id, unknown)).map(drop)
+    for (target, id) in objects {
+        put.execute((NOT_BEGUN, cut_at(id, ID_MAX), pass_id, target.label()))?;
+    }
+    Ok(())
 }
 
 /// Puts a sandbox into the table of failures, or takes it out.

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use crisweep_sim::Cni;
+use crisweep_sim::{Cni, Fault};
+use rusqlite::Connection;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -57,6 +59,38 @@ async fn removals_say_what_went_for_whom_and_how_it_ended() {
         let found = found["removals"].as_array().unwrap().len();
         assert_eq!(found, count, "{query}");
     }
+}
+
+#[tokio::test]
+async fn a_removal_whose_result_could_not_be_written_is_not_said_to_have_not_begun() {
+    let changes = json!({ "gc": { "max_concurrency": 1 }, "evidence": { "enabled": false } });
+    let rig = Rig::start(nodes::litter(12), changes).await;
+    for container in rig.sim.containers() {
+        let slow = Fault::slow(Duration::from_millis(700));
+        rig.sim.set_removal_fault(&container.row.id, slow);
+    }
+    let id = rig.begin_gc("target=containers").await;
+    rig.removing().await;
+    let other = Connection::open(rig.state_dir().join("crisweep.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    until("a result is lost", || async {
+        let lost = rig.logged("state cannot be written; passes go on without it");
+        (!lost.is_empty()).then_some(())
+    })
+    .await;
+    other.execute_batch("ROLLBACK").unwrap();
+    rig.delete(&format!("/api/v1/passes/{id}")).await;
+    rig.finished(&id).await;
+    let audit = rig.get(&format!("/api/v1/removals?pass={id}")).await.json();
+    let rows = audit["removals"].as_array().unwrap();
+    let of = |result: Value| -> Vec<&str> {
+        let rows = rows.iter().filter(|row| row["result"] == result);
+        rows.map(|row| row["id"].as_str().unwrap()).collect()
+    };
+    assert!(!of(Value::Null).is_empty(), "{audit:#}");
+    let skipped = of(json!("skipped"));
+    assert_eq!(skipped.len(), rig.exited_containers(), "{audit:#}");
+    assert!(skipped.iter().all(|id| rig.sim.container(id).is_some()));
 }
 
 #[tokio::test]
