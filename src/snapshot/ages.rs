@@ -171,6 +171,22 @@ mod tests {
         assert_eq!(book.all(at(330))["a"].last_used, Some(at(310)));
     }
 
+    /// A board boots in 1970 and asks for the time later.
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_after_the_start_makes_no_image_old() {
+        let mut earlier = ImageAges::default();
+        earlier.touch("a", true, at(0));
+        let mut book = AgeBook::new(ImageAges::default(), Journal::none());
+        let unset = Timestamp::from_second(60).unwrap();
+        book.keep_pace(unset, Instant::now());
+        book.remember(earlier, Journal::none(), unset);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        let now = at(3 * 365 * 86_400);
+        book.keep_pace(now, Instant::now());
+        let unused = now.duration_since(book.all(now)["a"].last_used.unwrap());
+        assert_eq!(unused.as_hours(), 1);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_steps_back_and_forth_makes_no_image_older() {
         let mut book = AgeBook::new(ImageAges::default(), Journal::none());

@@ -67,26 +67,31 @@ impl ImageAges {
     ) -> bool {
         let passed = SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
         let step = now.duration_since(before).saturating_sub(passed);
-        // From a clock that was not set nothing was noted.
-        if step < STEP_LEAST || !is_set(before) {
+        if step < STEP_LEAST {
             return false;
+        }
+        // By a clock that was not set nothing was noted: all is of an earlier run.
+        if !is_set(before) {
+            return self.rest_until(now);
         }
         self.make_younger(step, now);
         !self.entries.is_empty()
     }
 
     /// Makes every image younger by the time for which no look was noted, but for [`REST_COUNTS`]: the clock of an
-    /// earlier run may have been wrong.
-    pub(crate) fn rest_until(&mut self, now: Timestamp) {
+    /// earlier run may have been wrong. Says whether there is such time.
+    pub(crate) fn rest_until(&mut self, now: Timestamp) -> bool {
         let times = self.entries.values();
         let times = times.flat_map(|age| [Some(age.first_seen), age.last_used]);
         let Some(last) = times.flatten().max() else {
-            return;
+            return false;
         };
         let rest = now.duration_since(last).saturating_sub(REST_COUNTS);
-        if rest.is_positive() && is_set(now) {
+        let rests = rest.is_positive() && is_set(now);
+        if rests {
             self.make_younger(rest, now);
         }
+        rests
     }
 
     fn make_younger(&mut self, step: SignedDuration, now: Timestamp) {
