@@ -18,6 +18,8 @@ pub(super) struct ExitSteps {
     moved: BTreeMap<PodUid, (Timestamp, Timestamp)>,
     /// Both clocks at the latest look.
     clocks: Option<(Timestamp, Instant)>,
+    /// The latest step forward, until one back: when it was by the clock before it, and by how much.
+    forward: Option<(Timestamp, SignedDuration)>,
 }
 
 impl ExitSteps {
@@ -29,17 +31,24 @@ impl ExitSteps {
         taken_at: Timestamp,
     ) -> BTreeMap<PodUid, Timestamp> {
         let step = self.step(started, taken_at);
-        // What lies after this time was told by the clock after the step, or by an earlier one that was right.
-        let before_step = taken_at.saturating_sub(step).unwrap_or(Timestamp::MIN);
+        if !step.is_zero() {
+            let before_step = taken_at.saturating_sub(step).unwrap_or(Timestamp::MIN);
+            self.forward = step.is_positive().then_some((before_step, step));
+        }
+        let plus = |time: Timestamp, step| time.saturating_add(step).unwrap_or(taken_at);
         let correct = |(uid, exit): (&PodUid, &Timestamp)| {
             let moved = self.moved.get(uid).filter(|(told, _)| told == exit);
             let known = moved.map_or(*exit, |(_, now)| *now);
-            let stepped = known.saturating_add(step).unwrap_or(taken_at);
-            let now = if step.is_positive() && known <= before_step {
-                stepped
+            // An exit may be read after the step that came after it. What lies after the step was told by the clock after
+            // it, or by an earlier one that was right.
+            let forward = self.forward.filter(|(before_step, _)| {
+                known <= *before_step && (step.is_positive() || moved.is_none())
+            });
+            let now = if let Some((_, step)) = forward {
+                plus(known, step)
             } else if step.is_negative() {
                 // Back by what it went forward before, and no further.
-                known.min(stepped.max(*exit))
+                known.min(plus(known, step).max(*exit))
             } else if is_set(taken_at) && !is_set(known) {
                 // From a clock that was not set, and first seen after that: its age is unknown.
                 taken_at
@@ -126,6 +135,26 @@ mod tests {
             42 - HOUR
         );
         assert_eq!(age(&mut steps, later(50), NOW - 2, NOW + 50), 52);
+    }
+
+    /// A shared look reads statuses for 3 s, the youngest last.
+    #[test]
+    fn an_exit_read_after_the_step_is_no_older_for_it() {
+        let (mut steps, start) = (ExitSteps::default(), Instant::now());
+        let later = |seconds| start + Duration::from_secs(seconds);
+        let none = BTreeMap::new();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        steps.correct(&none, start, at(NOW));
+        let stepped = NOW + HOUR;
+        steps.correct(&none, later(10), at(stepped + 10));
+        assert_eq!(age(&mut steps, later(20), NOW - 2, stepped + 20), 22);
+        assert_eq!(age(&mut steps, later(30), NOW - 2, stepped + 30), 32);
+        // The pod's last exit is read in the end.
+        assert_eq!(age(&mut steps, later(40), NOW + 4, stepped + 40), 36);
+        assert_eq!(age(&mut steps, later(50), stepped + 15, stepped + 50), 35);
+        // The clock was right before.
+        steps.correct(&none, later(60), at(NOW + 60));
+        assert_eq!(age(&mut steps, later(70), NOW - 2, NOW + 70), 72);
     }
 
     #[test]
