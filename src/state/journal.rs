@@ -29,6 +29,8 @@ use prometheus_client::metrics::counter::Counter;
 const QUEUE_MAX: usize = 1024;
 /// Questions that may wait for the disk.
 const READERS_MAX: usize = 16;
+/// Why a write was dropped.
+const TOO_SLOW: &str = "the disk is too slow";
 /// How long an answer may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a start waits for the state directory.
@@ -141,8 +143,9 @@ impl Journal {
     /// Writes what is about to be removed, each with the number of its batch, and waits until that is on the
     /// disk: at most `at_most`, and not at all while the disk still owes an earlier answer.
     ///
-    /// This is the only wait for the disk in a batch. Outcomes are only handed to the kernel, where they
-    /// survive the process. A node crash loses the outcomes of a batch, and the next look shows them.
+    /// This is the only wait for the disk in a batch, beside evidence. Outcomes are handed to the thread, which hands all
+    /// that wait to the kernel, where they survive the process (on btrfs: to the disk). A node crash loses the outcomes of
+    /// a batch, and the next look shows them.
     pub async fn intended(&self, pass_id: &str, due: &[(u64, &Removal)], at_most: Duration) {
         if self.inner.is_none() {
             return;
@@ -163,9 +166,23 @@ impl Journal {
         if let Some(lines) = &self.lines {
             lines.removal(&ended);
         }
-        self.put(1, PassPhase::Runs, move |writing| {
-            passes::put_outcome(writing, &ended)
-        });
+        self.put_outcome(ended);
+    }
+
+    /// Lets an outcome wait with those that no transaction has taken yet.
+    fn put_outcome(&self, ended: RemovalEnd) {
+        let Some(inner) = self.inner.as_deref() else {
+            return;
+        };
+        let mut outcomes = inner.health.outcomes.lock();
+        if outcomes.len() >= QUEUE_MAX {
+            inner.health.failed(1, TOO_SLOW);
+            return;
+        }
+        outcomes.push(ended);
+        if outcomes.len() == 1 && !self.send(1, writer::write_outcomes) {
+            outcomes.clear();
+        }
     }
 
     /// Writes that removals of these objects, which the pass intended, have not begun.
@@ -348,7 +365,7 @@ impl Journal {
         };
         let why = match inner.queue.try_send(Box::new(job)) {
             Ok(()) => return true,
-            Err(TrySendError::Full(_)) => "the disk is too slow",
+            Err(TrySendError::Full(_)) => TOO_SLOW,
             Err(TrySendError::Disconnected(_)) => "its thread panicked",
         };
         inner.health.failed(records, why);
@@ -444,6 +461,32 @@ mod tests {
         journal.save_ages(&ages);
         assert_eq!(jobs.try_iter().count(), 1);
         assert_eq!(failures.get(), 0);
+    }
+
+    #[test]
+    fn outcomes_that_wait_for_a_slow_disk_are_one_write_and_bounded() {
+        let (journal, jobs, failures) = hanging();
+        let removal = crate::state::tests::removal(1);
+        let tried = || {
+            let outcome = RemovalOutcome::AlreadyGone;
+            journal.tried("p", &removal, outcome, Duration::ZERO);
+        };
+        (0..QUEUE_MAX + 7).for_each(|_| tried());
+        assert_eq!(failures.get(), 7);
+        assert_eq!(jobs.try_iter().count(), 1);
+        let inner = journal.inner.as_deref().unwrap();
+        assert_eq!(
+            std::mem::take(&mut *inner.health.outcomes.lock()).len(),
+            QUEUE_MAX
+        );
+        // The thread took them: the next one is queued again.
+        tried();
+        assert_eq!(jobs.try_iter().count(), 1);
+        drop(jobs);
+        inner.health.outcomes.lock().clear();
+        tried();
+        assert_eq!(failures.get(), 8);
+        assert!(inner.health.outcomes.lock().is_empty());
     }
 
     #[tokio::test]

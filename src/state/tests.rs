@@ -73,7 +73,7 @@ fn ended(number: i64) -> Pass {
     }
 }
 
-fn removal(number: u64) -> Removal {
+pub(super) fn removal(number: u64) -> Removal {
     let pod = PodRef {
         uid: PodUid::new("u").unwrap(),
         namespace: "default".into(),

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use super::ages::ImageAges;
 use super::database::{Database, Error, Sync, Writing};
 use super::lock::{LockHeld, Unusable};
+use super::passes::{self, RemovalEnd};
 use super::store::{StateDir, Stored};
 
 /// A job for the thread.
@@ -68,6 +69,8 @@ pub(super) struct WriterHealth {
     status: Mutex<StateStatus>,
     /// Image ages that wait to be written: only the newest, so that a hung disk does not accumulate them.
     pub(super) ages: Mutex<Option<ImageAges>>,
+    /// Outcomes that wait to be written, all in one transaction: on btrfs each transaction waits for the disk.
+    pub(super) outcomes: Mutex<Vec<RemovalEnd>>,
 }
 
 impl WriterHealth {
@@ -80,6 +83,7 @@ impl WriterHealth {
             failures,
             status: Mutex::new(status),
             ages: Mutex::default(),
+            outcomes: Mutex::default(),
         }
     }
 
@@ -173,6 +177,15 @@ pub(super) fn write_ages(store: &mut StateDir, health: &WriterHealth) {
             ages.write(writing.sql)
         });
     }
+}
+
+/// Writes the pending outcomes.
+pub(super) fn write_outcomes(store: &mut StateDir, health: &WriterHealth) {
+    let outcomes = std::mem::take(&mut *health.outcomes.lock());
+    write(store, health, PassPhase::Runs, outcomes.len(), |writing| {
+        let mut outcomes = outcomes.iter();
+        outcomes.try_for_each(|ended| passes::put_outcome(writing, ended))
+    });
 }
 
 /// Changes evidence or snapshots. Their callers count failures.
