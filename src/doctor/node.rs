@@ -14,6 +14,9 @@ use crate::model::{
     Pods, PodsUnknown, short_size,
 };
 
+/// Where the image file system is a problem, as of `CrisweepImageFilesystemFull`: the kubelet evicts pods.
+const FULL_PERCENT: u128 = 95;
+
 pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     [
         unread(facts),
@@ -156,12 +159,17 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
     if used < u128::from(policy.high_threshold_percent) {
         return None;
     }
+    let severity = if used >= FULL_PERCENT {
+        Severity::Problem
+    } else {
+        Severity::Advice
+    };
     let full = full(usage, used, policy.high_threshold_percent);
     let (unused, bytes) = unused(facts, store)?;
     if unused == 0 {
         return Some(Finding::new(
             "image-disk-full",
-            Severity::Advice,
+            severity,
             format!("{full}, and every image is in use or pinned: something else must make room."),
             "find what fills it: logs, volumes and what containers wrote, on the disk of the runtime's directory",
             json!({ "used_ratio": usage.used_ratio() }),
@@ -174,7 +182,7 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
     };
     Some(Finding::new(
         "unused-images",
-        Severity::Advice,
+        severity,
         format!(
             "{full}, and {} that no container uses are listed with {} (shared layers counted in full).",
             many(unused, "image"),

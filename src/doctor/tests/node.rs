@@ -88,7 +88,8 @@ fn unused_images_are_told_above_the_mark() {
     for (available, wanted) in [
         (160, None),
         (159, Some(Severity::Advice)),
-        (150, Some(Severity::Advice)),
+        (60, Some(Severity::Advice)),
+        (59, Some(Severity::Problem)),
     ] {
         let mut node = Node::new();
         let image = |id: &str| Image {
@@ -119,8 +120,9 @@ fn unused_images_are_told_above_the_mark() {
         let report = node.report();
         assert_eq!(severity(&report, "unused-images"), wanted, "{available}");
         if let Some(it) = found(&report, "unused-images") {
-            let says = "The image file system is 85 % full (mark 85 %)";
-            assert!(it.summary.starts_with(says), "{}", it.summary);
+            let used = 100 - available / 10;
+            let says = format!("The image file system is {used} % full (mark 85 %)");
+            assert!(it.summary.starts_with(&says), "{}", it.summary);
             assert_eq!(
                 (&it.details["unused_images"], &it.details["unused_bytes"]),
                 (&1.into(), &(10 * MIB).into())
@@ -145,7 +147,7 @@ fn a_full_disk_without_unused_images_is_told() {
     });
     let report = node.report();
     let full = severity(&report, "image-disk-full");
-    assert_eq!(full, Some(Severity::Advice));
+    assert_eq!(full, Some(Severity::Problem));
     assert!(!report.summary.starts_with("Nothing"), "{}", report.summary);
 }
 
