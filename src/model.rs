@@ -28,7 +28,7 @@ mod target;
 mod text;
 mod trigger_info;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,6 +150,12 @@ macro_rules! id {
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 Self::new(Text::deserialize(from)?).ok_or_else(|| de::Error::custom("an id is empty"))
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
             }
         }
 
@@ -418,6 +424,9 @@ pub struct Snapshot {
     pub sandboxes: Rows<PodSandbox>,
     /// How complete both lists are.
     pub seen: ListCoverage,
+    /// Pods of the API server of which an incomplete list has every record. Such a pod never comes back under its UID.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub whole_pods: BTreeSet<PodUid>,
     /// The pod source's answer, read after the runtime's lists.
     pub pods: Pods,
     /// What earlier looks saw of each pod. A pod without an entry was never seen absent or finished.
@@ -445,6 +454,7 @@ impl Snapshot {
             containers: Rows::default(),
             sandboxes: Rows::default(),
             seen: ListCoverage::default(),
+            whole_pods: BTreeSet::new(),
             pods: Pods::Unknown(PodsUnknown::NoSource),
             pod_history: BTreeMap::new(),
             outage: None,
@@ -454,6 +464,11 @@ impl Snapshot {
             logs: Logs::default(),
             removed: Vec::new(),
         }
+    }
+
+    /// Says whether none of the pod's records is missing.
+    pub fn has_all_of(&self, uid: &str) -> bool {
+        self.seen.is_all() || self.whole_pods.contains(uid)
     }
 
     /// Returns the age of `then` at this snapshot; negative if it lies in the future.

@@ -13,9 +13,9 @@ mod known_rows;
 pub mod wire;
 
 use crate::model::labelled;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{ContainerId, ContainerState, Coverage, PodSandboxState, Rows};
+use crate::model::{ContainerId, ContainerState, Coverage, PodSandboxState, PodUid, Rows};
 
 use jiff::Timestamp;
 
@@ -73,6 +73,8 @@ pub struct Listing<T> {
     pub odd: usize,
     /// Which part of the list `rows` is.
     pub coverage: Coverage,
+    /// Pods that have rows here, and none beside them, although the list is incomplete.
+    pub whole_pods: BTreeSet<PodUid>,
     /// Time ran out before every known name was asked for.
     pub cut_short: bool,
     /// Weight of the unfiltered unary answer on the wire.

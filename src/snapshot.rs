@@ -26,6 +26,7 @@ mod undeleted;
 mod uptime;
 mod version;
 mod weights;
+mod whole_pods;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -180,6 +180,7 @@ fn listed<T>(rows: Rows<T>, response_bytes: usize) -> Listing<T> {
         mounted: BTreeMap::new(),
         odd: 0,
         coverage: Coverage::Whole,
+        whole_pods: BTreeSet::new(),
         cut_short: false,
         limit_bytes: None,
         response_bytes: response_bytes as u64,

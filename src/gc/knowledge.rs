@@ -210,7 +210,7 @@ pub(super) fn can_never_be_listed(snapshot: &Snapshot, uid: &str) -> bool {
     reason = "each is a fact of its own, and all can be true"
 )]
 pub(super) struct PodSigns<'a> {
-    uid: &'a str,
+    pub(super) uid: &'a str,
     /// Its entry in the source's list.
     listed: Option<SourcePod>,
     pub(super) history: Option<&'a PodHistory>,
@@ -438,7 +438,7 @@ impl NodeKnowledge<'_> {
         let Some(as_of) = list.as_of else {
             return Ok(());
         };
-        if !self.snapshot.seen.is_all() {
+        if !self.snapshot.has_all_of(pod.uid) {
             return Err(PodDoubt::UnseenRecords);
         }
         if may_outlive(pod, as_of) {

@@ -80,7 +80,8 @@ impl QuietJudge<'_> {
     /// Its last exit is known and at least `long` before `then`.
     fn exited(&self, pod: &PodSigns<'_>, then: Timestamp, long: Duration) -> bool {
         // An unseen container may have exited later than all seen ones.
-        let is_whole = self.snapshot.seen.containers == Coverage::Whole;
+        let snapshot = self.snapshot;
+        let is_whole = snapshot.seen.containers == Coverage::Whole || snapshot.has_all_of(pod.uid);
         let at = pod.last_exit.filter(|_| is_whole && !pod.unknown_exit);
         at.is_some_and(|at| at_least(then.duration_since(at), long))
     }

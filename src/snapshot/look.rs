@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::whole_pods::whole_pods;
 use super::{LookResult, Timings, Weight, Weights};
 use crate::config::Config;
 use crate::model::{
@@ -93,6 +94,7 @@ impl Look {
             containers: containers.clone(),
             sandboxes: sandboxes.clone(),
             seen: self.seen(),
+            whole_pods: whole_pods(&self.containers, &self.sandboxes),
             pods: self.pods.clone(),
             pod_history: self.pod_history.clone(),
             outage: self.outage,

@@ -5,7 +5,7 @@ mod exit_steps;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use self::exit_steps::ExitSteps;
 use super::LookResult;
+use super::whole_pods::whole_pods;
 use crate::model::{
     ConfigSource, Container, ContainerState, Coverage, Logs, PodHistory, PodList, PodSandbox,
     PodSandboxState, PodUid, pod_uid_of,
@@ -206,8 +207,10 @@ struct AnswerTrust<'a> {
     blind: bool,
     /// The pods of which a list that was written earlier says nothing: they may have lived after it.
     younger: IdSet<PodUid>,
-    /// Something of a pod may be younger than such a list, and unseen.
+    /// Something of a pod may be younger than such a list, and unseen,
     younger_unseen: bool,
+    /// but not of these pods.
+    whole_pods: BTreeSet<PodUid>,
 }
 
 impl<'a> AnswerTrust<'a> {
@@ -225,6 +228,7 @@ impl<'a> AnswerTrust<'a> {
             living,
             younger: younger.unwrap_or_default(),
             younger_unseen: list.as_of.is_some() && found.coverage() < Coverage::Whole,
+            whole_pods: whole_pods(found.containers, found.sandboxes),
         }
     }
 
@@ -239,7 +243,8 @@ impl<'a> AnswerTrust<'a> {
             None if self.lacks_living => Statement::Exists,
             None if !self.list.vouches_for(source) => Statement::Exists,
             None if self.younger.contains(uid) => Statement::Exists,
-            None if self.blind || self.younger_unseen => Statement::Nothing,
+            None if self.blind => Statement::Nothing,
+            None if self.younger_unseen && !self.whole_pods.contains(uid) => Statement::Nothing,
             None => Statement::Absent,
         }
     }

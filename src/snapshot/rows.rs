@@ -144,6 +144,7 @@ mod tests {
             mounted: BTreeMap::new(),
             odd: 0,
             coverage: Coverage::Whole,
+            whole_pods: std::collections::BTreeSet::new(),
             cut_short: false,
             response_bytes: 0,
             limit_bytes: None,

@@ -159,7 +159,7 @@ async fn created_ones_alone_over_the_limit_are_kept() {
 }
 
 #[tokio::test]
-async fn a_list_not_proven_complete_removes_only_superseded_records() {
+async fn a_list_not_proven_complete_removes_superseded_records_and_those_of_pods_seen_whole() {
     let crash = |n| {
         let pod = PodSpec::new(&format!("crash-{n}"));
         (0..4).fold(pod, |pod, attempt| {
@@ -178,15 +178,13 @@ async fn a_list_not_proven_complete_removes_only_superseded_records() {
     let lists = rig.get("/api/v1/status").await.json()["lists"].clone();
     assert_eq!(lists["containers"]["complete"], false, "{lists:#}");
     assert_eq!(lists["sandboxes"]["complete"], true, "{lists:#}");
-    // Three of four attempts are surplus, whatever is missing. No sandbox is known to be empty.
+    // Three of four attempts are surplus, whatever is missing. Of the deleted pods every record was read. No sandbox is
+    // known to be empty.
     let plan = rig.get("/api/v1/plan").await.json();
-    let reasons: Vec<&str> = plan["removals"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|removal| removal["reason"].as_str().unwrap())
-        .collect();
-    assert_eq!(reasons, vec!["superseded"; 90]);
+    let removals = plan["removals"].as_array().unwrap().iter();
+    let of = |reason: &str| removals.clone().filter(|it| it["reason"] == reason).count();
+    assert_eq!((of("superseded"), of("pod-deleted")), (90, 10));
+    assert_eq!(removals.len(), 100);
     // Once they are gone it fits, and the same pass sees everything.
     let pass = rig.gc("").await;
     assert_eq!(pass["targets"]["containers"]["removed"], 100, "{pass}");

@@ -59,7 +59,7 @@ impl CheckedNode<'_> {
         };
         let is_before = |at: Option<Timestamp>, as_of| at.is_none_or(|at| at < as_of);
         list.as_of.is_none_or(|as_of| {
-            self.snapshot.seen.is_all()
+            self.snapshot.has_all_of(pod.uid)
                 && !pod.exit_unknown
                 && is_before(pod.youngest, as_of)
                 && is_before(pod.last_exit, as_of)

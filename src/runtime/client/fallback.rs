@@ -242,6 +242,7 @@ async fn descend<K: FallbackList>(
     }
     let (mut found, tight) = by_state::<K>(client, &memory, clock).await?;
     let (mut mode, mut coverage, mut cut_short) = (ListMode::PerState, Coverage::Whole, false);
+    let mut whole_pods = BTreeSet::new();
     if tight.is_empty() {
         *state.row_cache(client) = RowCache::default();
     } else {
@@ -252,6 +253,9 @@ async fn descend<K: FallbackList>(
             false if K::MAY_LIVE.iter().any(|state| tight.contains(state)) => Coverage::Partial,
             false => Coverage::Living,
         };
+        if !named.is_whole {
+            whole_pods = state.row_cache(client).whole_pods(&found);
+        }
     }
     if let Some(RefusedSize { bytes, limit, .. }) = memory.refused_size
         && found.by_id.is_empty()
@@ -288,6 +292,7 @@ async fn descend<K: FallbackList>(
         mounted,
         odd: 0,
         coverage,
+        whole_pods,
         cut_short,
         response_bytes,
         limit_bytes,

@@ -1,7 +1,7 @@
 //! A whole list at once: over its streaming RPC if the runtime has it, else in one unary answer, which is compressed if
 //! it is over the limit otherwise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +89,7 @@ fn at_once<M>(mode: ListMode, mut page: ListChunk<M>, limit_bytes: Option<u64>) 
         mounted: BTreeMap::new(),
         odd: 0,
         coverage: Coverage::Whole,
+        whole_pods: BTreeSet::new(),
         cut_short: false,
         response_bytes: page.bytes,
         limit_bytes,

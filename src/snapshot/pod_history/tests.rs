@@ -19,6 +19,7 @@ struct Observer {
     good_since: Option<Instant>,
     clock: Timestamp,
     coverage: Coverage,
+    whole_pods: BTreeSet<PodUid>,
     containers: Vec<Container>,
     logs: Logs,
     last_exits: BTreeMap<PodUid, Timestamp>,
@@ -34,6 +35,7 @@ impl Observer {
             good_since: None,
             clock: "2026-01-02T03:04:05Z".parse().unwrap(),
             coverage: Coverage::Whole,
+            whole_pods: BTreeSet::new(),
             containers: Vec::new(),
             logs: Logs::default(),
             last_exits: BTreeMap::new(),
@@ -83,9 +85,13 @@ impl Observer {
             is_repeated: false,
         };
         let rows: Vec<PodSandbox> = sandboxes.chars().map(sandbox).collect();
+        let sandboxes = runtime::Listing {
+            whole_pods: self.whole_pods.clone(),
+            ..listed(rows, self.coverage)
+        };
         let found = NodeLists {
             containers: &Ok(listed(self.containers.clone(), Coverage::Whole)),
-            sandboxes: &Ok(listed(rows, self.coverage)),
+            sandboxes: &Ok(sandboxes),
             logs: &self.logs,
             unknown_is_dead: self.unknown_is_dead,
         };
@@ -159,6 +165,7 @@ fn listed<T>(rows: Vec<T>, coverage: Coverage) -> runtime::Listing<T> {
         mounted: BTreeMap::new(),
         odd: 0,
         coverage,
+        whole_pods: BTreeSet::new(),
         cut_short: false,
         response_bytes: 0,
         limit_bytes: None,
@@ -376,6 +383,22 @@ async fn an_older_list_says_nothing_of_absent_pods_while_records_may_be_unseen()
     node.coverage = Coverage::Whole;
     let seen = node.look("ab", "b");
     assert_eq!(node.ages(&seen, "a"), [Some(0), Some(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_list_shows_the_absence_of_a_pod_of_which_no_record_is_unseen() {
+    let mut node = Observer::new();
+    node.as_of = Some("2026-01-02T03:00:00Z".parse().unwrap());
+    node.coverage = Coverage::Living;
+    node.whole_pods = [uid("a")].into();
+    let seen = node.look("abc", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(0), Some(0)]);
+    assert_eq!(node.ages(&seen, "c"), [None, None]);
+    // Not read again by a later look: what was seen still counts.
+    node.whole_pods.clear();
+    tokio::time::advance(SECOND).await;
+    let seen = node.look("abc", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(1), Some(1)]);
 }
 
 /// A clock that steps forward by an hour must not make an exit of a moment ago an hour old.

@@ -183,8 +183,13 @@ impl Case {
     }
 
     fn read_coverage(&mut self, words: &[&str]) -> Result<(), String> {
+        if let [name, "whole"] = words {
+            let pod = self.pod(name)?.ok_or("it needs a pod")?;
+            self.snapshot.whole_pods.insert(pod.uid);
+            return Ok(());
+        }
         let [list, coverage] = words else {
-            return Err("say: list containers|sandboxes partial|living".into());
+            return Err("say: list containers|sandboxes partial|living, or list POD whole".into());
         };
         let seen = &mut self.snapshot.seen;
         let seen = match *list {

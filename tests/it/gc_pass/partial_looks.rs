@@ -41,18 +41,22 @@ fn changes() -> Value {
 }
 
 #[tokio::test]
-async fn a_pass_says_that_incomplete_lists_keep_the_records_of_deleted_pods() {
-    let dead = |number| {
-        let pod = PodSpec::new(&format!("gone-{number}"));
-        pod.exited("app", 0, hours(9)).deleted()
-    };
-    let living = PodSpec::new("web").running("app", 0);
-    let node = NodeBuilder::new().pod(living).pods(PODS, dead).build();
+async fn on_incomplete_lists_a_static_pods_records_stay_and_the_pass_says_why() {
+    let dead = |name: &str| PodSpec::new(name).exited("app", 0, hours(9)).deleted();
+    let living = |name| PodSpec::new(name).running("app", 0);
+    let node = NodeBuilder::new()
+        .pod(living("web"))
+        .pod(living("etcd").static_pod())
+        .pod(dead("proxy").static_pod())
+        .pods(PODS, |number| dead(&format!("gone-{number}")))
+        .build();
     let rig = Rig::with(node, Options::not_containerd(), changes()).await;
     rig.write_log_directories();
     rig.sim.set_send_limit(4_000);
     let pass = gc(&rig, "target=containers").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert_eq!(pass["targets"]["containers"]["removed"], PODS, "{pass:#}");
+    assert_eq!(rig.exited_containers(), 1);
     let errors = pass["errors"].to_string();
     assert!(
         errors.contains("the runtime's lists are incomplete, and may lack the record of the pod"),

@@ -2,41 +2,67 @@
 //! removals, never prevent one.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crisweep::gc::check::check;
 use crisweep::model::{
-    ContainerState, Coverage, KeepReason, PodSandboxState, RemoveReason, Target,
+    ConfigSource, ContainerState, Coverage, KeepReason, PodRef, PodSandboxState, PodUid, Pods,
+    RemoveReason, Snapshot, Target,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::mutations::{forge, may_go};
-use super::node::{Node, Oddity, nodes};
+use super::node::{Node, Oddity, ago, nodes};
 use super::{config, ids, plan_of};
 
 fn may_live(state: ContainerState) -> bool {
     matches!(state, ContainerState::Running | ContainerState::Unknown)
 }
 
+/// Returns a part of the pods, whose records all stay seen: such as only the API server starts, with a sandbox.
+fn some_pods(snapshot: &Snapshot, random: &mut fastrand::Rng) -> BTreeSet<PodUid> {
+    let mut pods = BTreeSet::new();
+    let mut others = BTreeSet::new();
+    for sandbox in snapshot.sandboxes.iter() {
+        let Some(pod) = &sandbox.pod else { continue };
+        let shape = || ConfigSource::of_shape(&pod.uid);
+        if sandbox.config_source.unwrap_or_else(shape) == ConfigSource::Api {
+            pods.insert(pod.uid.clone());
+        } else {
+            others.insert(pod.uid.clone());
+        }
+    }
+    pods.retain(|uid| !others.contains(uid) && random.bool());
+    pods
+}
+
 /// A node, and the same node with some records unseen.
 fn nodes_half_seen() -> impl Strategy<Value = (Node, Node)> {
     let coverage = || select(vec![Coverage::Partial, Coverage::Living, Coverage::Whole]);
     (nodes(Oddity::Any), coverage(), coverage(), any::<u64>()).prop_map(
-        |(node, containers, sandboxes, seed)| {
-            let mut part = node.clone();
+        |(mut node, containers, sandboxes, seed)| {
             let mut random = fastrand::Rng::with_seed(seed);
+            if let Pods::Known(list) = &mut node.snapshot.pods {
+                list.as_of = random.bool().then(|| ago(600));
+            }
+            let mut part = node.clone();
             let mut stays = |coverage, lives| match coverage {
                 Coverage::Whole => true,
                 Coverage::Living => lives || random.bool(),
                 Coverage::Partial => random.bool(),
             };
             let snapshot = &mut part.snapshot;
+            let whole = some_pods(snapshot, &mut fastrand::Rng::with_seed(!seed));
+            let of_whole =
+                |pod: &Option<Arc<PodRef>>| pod.as_ref().is_some_and(|it| whole.contains(&it.uid));
             snapshot
                 .containers
-                .retain(|it| stays(containers, may_live(it.state)));
-            snapshot
-                .sandboxes
-                .retain(|it| stays(sandboxes, it.state == PodSandboxState::Ready));
+                .retain(|it| of_whole(&it.pod) || stays(containers, may_live(it.state)));
+            snapshot.sandboxes.retain(|it| {
+                of_whole(&it.pod) || stays(sandboxes, it.state == PodSandboxState::Ready)
+            });
+            snapshot.whole_pods = whole;
             snapshot.seen.containers = containers;
             snapshot.seen.sandboxes = sandboxes;
             (node, part)

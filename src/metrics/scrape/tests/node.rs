@@ -1,6 +1,6 @@
 //! A fully known node, and a service that has done a little.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -116,6 +116,7 @@ pub(super) fn listed<T>(rows: Vec<T>, mode: ListMode) -> Listing<T> {
         mounted: BTreeMap::new(),
         odd: 0,
         coverage: Coverage::Whole,
+        whole_pods: BTreeSet::new(),
         cut_short: false,
         limit_bytes: None,
         response_bytes,

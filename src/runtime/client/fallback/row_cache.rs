@@ -113,6 +113,26 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         gone
     }
 
+    /// Returns the pods of which `found` has rows, and every row: the runtime was asked for all of the pod, and what
+    /// is known of it is as it was then.
+    pub(super) fn whole_pods(&self, found: &FoundRows<M>) -> BTreeSet<PodUid> {
+        let mut whole = BTreeSet::new();
+        let mut changed = BTreeSet::new();
+        for row in found.rows() {
+            let Some(uid) = row.pod() else { continue };
+            if self.rows.contains_key(row.id()) {
+                whole.insert(uid);
+            } else {
+                changed.insert(uid);
+            }
+        }
+        let lost = self.rows.iter().filter(|(id, _)| !found.contains(id));
+        changed.extend(lost.filter_map(|(_, entry)| entry.row.pod()));
+        let is_read = |uid: &PodUid| self.read.contains(&ListFilter::Pod(uid.clone()));
+        let whole = whole.difference(&changed).copied();
+        whole.filter(|uid| is_read(uid)).cloned().collect()
+    }
+
     /// Returns the pod and the sandbox of each row.
     pub(super) fn names(&self) -> BTreeSet<(Option<PodUid>, PodSandboxId)> {
         let rows = self.rows.values().map(|entry| &entry.row);

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use tonic::Code;
 
 use super::*;
-use crate::model::{ContainerId, ContainerState, HasId, PodSandboxId};
+use crate::model::{ContainerId, ContainerState, HasId, PodSandboxId, PodUid};
 use crate::runtime::client::Settings;
 use crate::runtime::client::tests::{Rig, container, list_of, node};
 use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
@@ -280,6 +280,60 @@ async fn without_proof_a_list_read_by_name_is_not_whole() {
         "remembered as missing"
     );
     rig.assert_all(&listed).await;
+}
+
+fn uid(row: &Container) -> PodUid {
+    row.pod.as_ref().unwrap().uid.clone()
+}
+
+#[tokio::test]
+async fn without_proof_the_pods_that_were_asked_for_are_whole() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_exited();
+    for _ in 0..2 {
+        let listed = rig.containers().await;
+        let pods: BTreeSet<PodUid> = listed.rows.iter().map(uid).collect();
+        assert_eq!(pods.len(), 45);
+        assert_eq!(listed.whole_pods, pods);
+    }
+    // Ids that only links tell may not be all of a pod.
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_the_dead();
+    rig.write_links();
+    let listed = rig.containers().await;
+    assert_eq!(listed.mode, ListMode::Status);
+    assert!(listed.whole_pods.len() < 45);
+}
+
+#[tokio::test]
+async fn a_pod_is_whole_while_nothing_of_it_has_changed() {
+    let rig = Rig::new(Options::not_containerd());
+    let rows = rig.containers().await.rows.to_vec();
+    let pod = uid(rows.iter().find(|it| &*it.name == "b").unwrap());
+    let of_pod: Vec<Container> = rows.iter().filter(|it| uid(it) == pod).cloned().collect();
+    let [first, second] = &of_pod[..] else {
+        panic!("not two containers");
+    };
+    let chunk = |rows: &[&Container]| ListChunk {
+        rows: rows.iter().copied().cloned().collect(),
+        weights: vec![1; rows.len()],
+        ..ListChunk::default()
+    };
+    let whole = |read: bool, cached: &[&Container], seen: &[&Container]| {
+        let (mut row_cache, mut found) = (RowCache::default(), FoundRows::default());
+        row_cache.keep_page(&chunk(cached));
+        if read {
+            row_cache.read.insert(ListFilter::Pod(pod.clone()));
+        }
+        found.add(chunk(seen));
+        !row_cache.whole_pods(&found).is_empty()
+    };
+    assert!(whole(true, &[first, second], &[first, second]));
+    assert!(!whole(false, &[first, second], &[first, second]));
+    // One ended or went since, one came since, and nothing of it is left.
+    assert!(!whole(true, &[first, second], &[first]));
+    assert!(!whole(true, &[first], &[first, second]));
+    assert!(!whole(true, &[], &[]));
 }
 
 #[tokio::test]
