@@ -429,7 +429,7 @@ impl<'a> PassRun<'a> {
     async fn runtime_back(&mut self) -> Result<Arc<Look>, EarlyEnd> {
         self.losses += 1;
         if self.losses > RUNTIME_LOSSES_MAX {
-            return Err(EarlyEnd::RuntimeGone);
+            return Err(EarlyEnd::RuntimeGone(self.losses));
         }
         self.record
             .line("the runtime went away; waiting for it".to_owned());
@@ -450,7 +450,7 @@ impl<'a> PassRun<'a> {
                 }
             }
             if Instant::now() >= until {
-                return Err(EarlyEnd::RuntimeGone);
+                return Err(EarlyEnd::RuntimeGone(self.losses));
             }
             self.rest(RUNTIME_BACK_EVERY).await;
         }

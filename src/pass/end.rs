@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::PassRun;
 use super::stops::StopCause;
+use super::{PassRun, RUNTIME_LOSSES_MAX};
 use crate::model::{
     Container, Coverage, ListCoverage, Outcome, Pass, Pods, Target, TargetReport, Text,
 };
@@ -50,7 +50,8 @@ impl PassEnd {
 pub(super) enum EarlyEnd {
     Stopped(StopCause),
     MaxRemovals,
-    RuntimeGone,
+    /// How often the runtime went away.
+    RuntimeGone(u32),
     NoLook(String),
     BadPlan(String),
     NotAlone(String),
@@ -68,7 +69,7 @@ impl EarlyEnd {
             | Self::PlanExpired(..) => Outcome::Aborted,
             Self::Stopped(StopCause::Held | StopCause::Deadline)
             | Self::MaxRemovals
-            | Self::RuntimeGone => Outcome::Partial,
+            | Self::RuntimeGone(_) => Outcome::Partial,
         }
     }
 
@@ -82,7 +83,12 @@ impl EarlyEnd {
                 "the deadline (gc.deadline) is reached".to_owned()
             }
             Self::MaxRemovals => "max_removals is reached".to_owned(),
-            Self::RuntimeGone => "the runtime went away and did not come back in time".to_owned(),
+            Self::RuntimeGone(losses) if *losses > RUNTIME_LOSSES_MAX => {
+                format!("the runtime went away {losses} times")
+            }
+            Self::RuntimeGone(_) => {
+                "the runtime went away and did not come back in time".to_owned()
+            }
             Self::NoLook(why) => format!("no look at the node was possible: {why}"),
             Self::NotAlone(why) => {
                 format!("the lock in state.dir was lost, nothing was removed: {why}")
@@ -195,7 +201,7 @@ impl PassRun<'_> {
             let look = look.filter(|_| end.is_none());
             retry_after = look.map(|look| self.retry_after(&look)).unwrap_or_default();
         }
-        if let Some(EarlyEnd::NoLook(_) | EarlyEnd::RuntimeGone) = end {
+        if let Some(EarlyEnd::NoLook(_) | EarlyEnd::RuntimeGone(_)) = end {
             retry_after = self.when_runtime_is_back();
         }
         self.report_quarantined();

@@ -121,3 +121,31 @@ async fn a_runtime_that_is_away_at_a_later_look_is_waited_for() {
     );
     assert!(sim.harmful_calls().is_empty());
 }
+
+#[tokio::test]
+async fn a_runtime_that_goes_away_again_and_again_ends_the_pass_with_these_words() {
+    let hour = Duration::from_secs(3600);
+    let pod = PodSpec::new("web").age(30 * hour);
+    let pod = (0..12).fold(pod, |pod, attempt| {
+        let exit = (20 - attempt) * hour;
+        pod.container(ContainerSpec::exited("app", attempt, exit))
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let node = NodeBuilder::new().pod(pod).build();
+    let sim = Sim::start(directory.path().join("cri.sock"), node, Options::default()).unwrap();
+    let away = Fault::fail(Code::Unknown, "server is not initialized yet");
+    sim.set_fault(Rpc::RemoveContainer, away);
+
+    let (runner, record, shutdown) = (runner(sim.socket()), record(), CancellationToken::new());
+    let options = PassOptions::default();
+    let ran = runner.run(&record, &options, config(), &shutdown).await;
+    let pass = record.pass();
+    assert_eq!(ran.outcome, Outcome::Partial);
+    assert!(
+        pass.errors
+            .iter()
+            .any(|it| it == "the runtime went away 6 times"),
+        "{:?}",
+        pass.errors
+    );
+}
