@@ -20,7 +20,7 @@ use super::lines::{Lines, LinesTo};
 use super::lock::LockHeld;
 use super::passes::{self, RemovalEnd, RemovalIntent};
 use super::store::{StateDir, Stored};
-use super::writer::{self, PassPhase, StateStatus, WriterHealth, WriterJob};
+use super::writer::{self, PassPhase, StateStatus, WaitingOutcomes, WriterHealth, WriterJob};
 use crate::gc::Removal;
 use crate::model::{FleetHold, Pass, RemovalOutcome, Target, Text};
 use prometheus_client::metrics::counter::Counter;
@@ -51,6 +51,8 @@ struct JournalInner {
     readers: Arc<Semaphore>,
     /// The pending answer of the disk, if an earlier wait timed out.
     late: Mutex<Option<oneshot::Receiver<()>>>,
+    /// Those that came after the latest intents.
+    outcomes: Mutex<WaitingOutcomes>,
 }
 
 /// The opened state directory; by default one that stores nothing.
@@ -112,6 +114,7 @@ impl Journal {
             health,
             readers: Arc::new(Semaphore::new(READERS_MAX)),
             late: Mutex::default(),
+            outcomes: Mutex::default(),
         };
         Self {
             inner: Some(Arc::new(inner)),
@@ -147,9 +150,11 @@ impl Journal {
     /// that wait to the kernel, where they survive the process (on btrfs: to the disk). A node crash loses the outcomes of
     /// a batch, and the next look shows them.
     pub async fn intended(&self, pass_id: &str, due: &[(u64, &Removal)], at_most: Duration) {
-        if self.inner.is_none() {
+        let Some(inner) = self.inner.as_deref() else {
             return;
-        }
+        };
+        // An outcome of theirs must not be written before them, with outcomes that wait already.
+        *inner.outcomes.lock() = WaitingOutcomes::default();
         let objects = due
             .iter()
             .map(|(batch, removal)| RemovalIntent::new(*batch, removal));
@@ -169,18 +174,24 @@ impl Journal {
         self.put_outcome(ended);
     }
 
-    /// Lets an outcome wait with those that no transaction has taken yet.
+    /// Lets an outcome wait with those that no transaction has taken yet, and behind the intent of its removal.
     fn put_outcome(&self, ended: RemovalEnd) {
         let Some(inner) = self.inner.as_deref() else {
             return;
         };
-        let mut outcomes = inner.health.outcomes.lock();
+        let waiting = Arc::clone(&inner.outcomes.lock());
+        let mut outcomes = waiting.lock();
         if outcomes.len() >= QUEUE_MAX {
             inner.health.failed(1, TOO_SLOW);
             return;
         }
         outcomes.push(ended);
-        if outcomes.len() == 1 && !self.send(1, writer::write_outcomes) {
+        let list = Arc::clone(&waiting);
+        if outcomes.len() == 1
+            && !self.send(1, move |store, health| {
+                writer::write_outcomes(store, health, &list);
+            })
+        {
             outcomes.clear();
         }
     }
@@ -475,18 +486,40 @@ mod tests {
         assert_eq!(failures.get(), 7);
         assert_eq!(jobs.try_iter().count(), 1);
         let inner = journal.inner.as_deref().unwrap();
-        assert_eq!(
-            std::mem::take(&mut *inner.health.outcomes.lock()).len(),
-            QUEUE_MAX
-        );
+        let waiting = || inner.outcomes.lock();
+        assert_eq!(std::mem::take(&mut *waiting().lock()).len(), QUEUE_MAX);
         // The thread took them: the next one is queued again.
         tried();
         assert_eq!(jobs.try_iter().count(), 1);
         drop(jobs);
-        inner.health.outcomes.lock().clear();
+        waiting().lock().clear();
         tried();
         assert_eq!(failures.get(), 8);
-        assert!(inner.health.outcomes.lock().is_empty());
+        assert!(waiting().lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_outcome_on_a_slow_disk_waits_behind_the_intent_of_its_removal() {
+        let (journal, jobs, _) = hanging();
+        for number in [1, 2] {
+            let removal = crate::state::tests::removal(number);
+            let due = [(number, &removal)];
+            journal.intended("p", &due, Duration::ZERO).await;
+            let outcome = RemovalOutcome::AlreadyGone;
+            journal.tried("p", &removal, outcome, Duration::ZERO);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let limits = crate::state::Config::default().limits(0);
+        let mut store = StateDir::new(dir.path().to_owned(), limits, String::new());
+        store.open().unwrap();
+        let health = &journal.inner.as_deref().unwrap().health;
+        for job in jobs.try_iter() {
+            job(&mut store, health);
+        }
+        let count = "SELECT count(*), count(result) FROM removals";
+        let count =
+            store.read(|sql| sql.query_row(count, [], |row| Ok((row.get(0)?, row.get(1)?))));
+        assert_eq!(count.unwrap(), (2, 2));
     }
 
     #[tokio::test]

@@ -20,6 +20,9 @@ use super::store::{StateDir, Stored};
 /// A job for the thread.
 pub(super) type WriterJob = Box<dyn FnOnce(&mut StateDir, &WriterHealth) + Send>;
 
+/// Outcomes that wait to be written, all in one transaction: on btrfs each transaction waits for the disk.
+pub(super) type WaitingOutcomes = Arc<Mutex<Vec<RemovalEnd>>>;
+
 /// When records are written, in the life of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PassPhase {
@@ -69,8 +72,6 @@ pub(super) struct WriterHealth {
     status: Mutex<StateStatus>,
     /// Image ages that wait to be written: only the newest, so that a hung disk does not accumulate them.
     pub(super) ages: Mutex<Option<ImageAges>>,
-    /// Outcomes that wait to be written, all in one transaction: on btrfs each transaction waits for the disk.
-    pub(super) outcomes: Mutex<Vec<RemovalEnd>>,
 }
 
 impl WriterHealth {
@@ -83,7 +84,6 @@ impl WriterHealth {
             failures,
             status: Mutex::new(status),
             ages: Mutex::default(),
-            outcomes: Mutex::default(),
         }
     }
 
@@ -179,9 +179,13 @@ pub(super) fn write_ages(store: &mut StateDir, health: &WriterHealth) {
     }
 }
 
-/// Writes the pending outcomes.
-pub(super) fn write_outcomes(store: &mut StateDir, health: &WriterHealth) {
-    let outcomes = std::mem::take(&mut *health.outcomes.lock());
+/// Writes outcomes that wait.
+pub(super) fn write_outcomes(
+    store: &mut StateDir,
+    health: &WriterHealth,
+    waiting: &WaitingOutcomes,
+) {
+    let outcomes = std::mem::take(&mut *waiting.lock());
     write(store, health, PassPhase::Runs, outcomes.len(), |writing| {
         let mut outcomes = outcomes.iter();
         outcomes.try_for_each(|ended| passes::put_outcome(writing, ended))
