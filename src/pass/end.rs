@@ -172,9 +172,9 @@ impl PassRun<'_> {
         if end.is_none() {
             self.report_open();
         }
-        if end.is_some() || !self.tally.open.is_empty() {
-            let mut unstarted = std::mem::take(&mut self.tally.unstarted);
-            unstarted.retain(|object| !left.contains(object));
+        let mut unstarted = std::mem::take(&mut self.tally.unstarted);
+        unstarted.retain(|object| !left.contains(object));
+        if !unstarted.is_empty() {
             self.runner.journal.not_begun(&self.record.id, unstarted);
         }
         if let Some(end) = &end {

@@ -94,6 +94,26 @@ async fn a_removal_whose_result_could_not_be_written_is_not_said_to_have_not_beg
 }
 
 #[tokio::test]
+async fn what_went_elsewhere_while_the_runtime_was_away_is_said_to_have_not_begun() {
+    let changes = json!({ "gc": { "max_concurrency": 1 }, "evidence": { "enabled": false } });
+    let rig = Rig::start(nodes::litter(3), changes).await;
+    let id_of = |number| rig.sim.container_id(&format!("default/old-{number}/app#0"));
+    let (first, last) = (id_of(0).unwrap(), id_of(2).unwrap());
+    rig.sim.set_removal_fault(&first, Fault::hang());
+    let id = rig.begin_gc("target=containers").await;
+    rig.removing().await;
+    rig.sim.stop().await;
+    rig.sim.clear_faults();
+    assert!(rig.sim.change(|node| node.vanish_container(&last)));
+    rig.sim.start().unwrap();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    let path = format!("/api/v1/removals?pass={id}&id={last}");
+    let audit = rig.get(&path).await.json();
+    assert_eq!(audit["removals"][0]["result"], "skipped", "{audit:#}");
+}
+
+#[tokio::test]
 async fn pages_go_on_where_the_last_one_ended() {
     let rig = with_a_failure(json!({})).await;
     let first = rig.get("/api/v1/removals?limit=3").await.json();
