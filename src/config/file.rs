@@ -53,11 +53,21 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, ConfigValue)>, Error> {
         };
         Error::Syntax {
             path: path.to_owned(),
-            source,
+            source: without_excerpt(&source.to_string()).into(),
         }
     })?;
     let parts = table.into_iter();
     Ok(parts.map(|(key, value)| (key, value.into())).collect())
+}
+
+/// Leaves out the line of the file that the TOML parser repeats: a password may stand there.
+fn without_excerpt(error: &str) -> String {
+    let is_excerpt = |line: &&str| {
+        let line = line.trim_start_matches(|it: char| it == ' ' || it.is_ascii_digit());
+        line.starts_with('|')
+    };
+    let told = error.lines().filter(|line| !is_excerpt(line));
+    told.collect::<Vec<_>>().join(": ")
 }
 
 fn read_text(path: &Path) -> Result<String, Error> {

@@ -347,6 +347,31 @@ fn a_file_that_is_no_text_is_called_so() {
 }
 
 #[test]
+fn the_error_of_a_malformed_file_repeats_nothing_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        (
+            "c.toml",
+            "[alertmanager]\npoll = ['http://u:s3cret@am' 1]\n",
+        ),
+        (
+            "c.yaml",
+            "alertmanager:\n  poll: ['http://u:s3cret@am' 1]\n",
+        ),
+    ] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let error = Config::load(Some(&path), std::iter::empty(), &Overrides::default());
+        let error = crate::telemetry::chain(&error.unwrap_err());
+        assert!(
+            error.contains("line 2, col") || error.contains("line 2 col"),
+            "{error}"
+        );
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+}
+
+#[test]
 fn unusable_files_have_distinct_errors() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("d.yaml")).unwrap();
