@@ -14,6 +14,8 @@ use crate::snapshot;
 /// Where the kubelet evicts pods by default: `nodefs.available` below 10 %, `nodefs.inodesFree` below 5 %.
 const BYTES_PERCENT: u128 = 90;
 const INODES_PERCENT: u128 = 95;
+/// What is in a directory of logs.
+pub(super) const LOGS: &str = "logs";
 
 /// Returns those that the runtime names, without the images' one where passes take it for that.
 pub(super) fn named(filesystems: &Filesystems, has_images: bool) -> Vec<OtherDisk> {
@@ -58,10 +60,15 @@ fn finding(disk: &OtherDisk) -> Option<Finding> {
         (_, INODES_PERCENT..) => format!("has {all} % of its inodes in use"),
         _ => return None,
     };
+    let evicts = if *holds == LOGS {
+        "the kubelet evicts pods if its own directory is there too"
+    } else {
+        "the kubelet evicts pods there"
+    };
     Some(Finding::new(
         "disk-full",
         Severity::Problem,
-        format!("The file system of {path} ({holds}) {full}: the kubelet evicts pods there."),
+        format!("The file system of {path} ({holds}) {full}: {evicts}."),
         "find what fills it, as du -xh --max-depth=3 shows it; a pass removes there only what dead containers left",
         json!({
             "path": path, "used_ratio": usage.used_ratio(), "inodes": usage.inodes, "inodes_free": usage.inodes_free,

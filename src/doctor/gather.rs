@@ -96,7 +96,7 @@ impl Doctor {
         let logs = below(root);
         let measure = move || disks::usage_beside(&logs, &others);
         let usage = self.logs.run(FILES, measure).await.ok()??;
-        let (path, holds) = (root.display().to_string(), "logs");
+        let (path, holds) = (root.display().to_string(), disks::LOGS);
         Some(OtherDisk { path, holds, usage })
     }
 

@@ -192,7 +192,10 @@ fn a_full_file_system_is_told_where_no_pass_makes_room() {
     node.facts.disks = vec![
         disk("/var/log/pods", 100, 60),
         disk("/rw", 110, 60),
-        disk("/inodes", 500, 50),
+        OtherDisk {
+            holds: "what containers write",
+            ..disk("/inodes", 500, 50)
+        },
     ];
     let report = node.report();
     let full = report.findings.iter().filter(|it| it.id == "disk-full");
@@ -200,8 +203,10 @@ fn a_full_file_system_is_told_where_no_pass_makes_room() {
     assert_eq!(
         said,
         [
-            "The file system of /var/log/pods (logs) is 90 % full: the kubelet evicts pods there.",
-            "The file system of /inodes (logs) has 95 % of its inodes in use: the kubelet evicts pods there."
+            "The file system of /var/log/pods (logs) is 90 % full: the kubelet evicts pods if its own directory is there \
+             too.",
+            "The file system of /inodes (what containers write) has 95 % of its inodes in use: the kubelet evicts pods \
+             there."
         ]
     );
     assert_eq!(severity(&report, "disk-full"), Some(Severity::Problem));
