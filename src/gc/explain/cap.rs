@@ -32,7 +32,7 @@ impl Explainer<'_> {
             format!(", and set policy.{section}.enabled: true")
         };
         Some(format!(
-            "lower policy.{section}.max_dead to {goes} (the oldest go first){enable}"
+            "set policy.{section}.max_dead to {goes} (the oldest go first){enable}"
         ))
     }
 

@@ -628,7 +628,7 @@ mod tests {
         let changes = change_with(&policy, &snapshot, &third, newest);
         assert_eq!(
             changes.last().unwrap(),
-            "lower policy.containers.max_dead to 6 (the oldest go first)"
+            "set policy.containers.max_dead to 6 (the oldest go first)"
         );
     }
 }

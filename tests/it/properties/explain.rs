@@ -1,8 +1,8 @@
 //! Properties of explanations: they never differ from the plan.
 
 use crisweep::gc::explain::{Explainer, JudgedObject, RuleResult};
-use crisweep::gc::{self, Verdict};
-use crisweep::model::{PodSourceKind, Target, Targets};
+use crisweep::gc::{self, PodKnowledge, Verdict};
+use crisweep::model::{KeepReason, PodSourceKind, Target, Targets};
 use proptest::prelude::*;
 
 use super::config;
@@ -97,6 +97,47 @@ proptest! {
                 it.subject.target == judged.subject.target && it.subject.id == judged.subject.id
             });
             prop_assert!(goes, "{:#?}", explanation);
+        }
+    }
+
+    #[test]
+    fn the_cap_that_is_named_is_the_highest_that_helps(
+        node in nodes(Oddity::Any),
+        number in any::<prop::sample::Index>(),
+    ) {
+        let Node { snapshot, policy } = &node;
+        let plan = gc::plan(snapshot, policy, &Targets::all().0);
+        let explainer = Explainer::of(snapshot, policy, &plan, PodSourceKind::Kubelet);
+        let may_go = |it: &JudgedObject<'_>| {
+            let state = it.subject.pod_state;
+            let over = matches!(state, PodKnowledge::Terminated | PodKnowledge::Assumed);
+            it.verdict == Verdict::Keep(KeepReason::WithinLimits)
+                || over && matches!(it.verdict, Verdict::Keep(_))
+        };
+        let all: Vec<_> = explainer.judged().filter(may_go).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let judged = all[number.index(all.len())];
+        let subject = judged.subject;
+        let words = format!("set policy.{}.max_dead to ", subject.target);
+        let changes = explainer.explain(judged).would_change;
+        let Some(named) = changes.iter().find_map(|it| it.what.strip_prefix(&words)) else {
+            return Ok(());
+        };
+        let named: usize = named.split(' ').next().unwrap().parse().unwrap();
+        for most in 0..=snapshot.containers.len().max(snapshot.sandboxes.len()) {
+            let (mut policy, most_dead) = (policy.clone(), gc::Limit::AtMost(most));
+            if subject.target == Target::Containers {
+                (policy.containers.enabled, policy.containers.max_dead) = (true, most_dead);
+            } else {
+                (policy.sandboxes.enabled, policy.sandboxes.max_dead) = (true, most_dead);
+            }
+            let plan = gc::plan(snapshot, &policy, &Targets::all().0);
+            let goes = plan.removals.iter().any(|it| {
+                it.subject.target == subject.target && it.subject.id == subject.id
+            });
+            prop_assert_eq!(goes, most <= named, "{:?} {} of {}", subject, most, named);
         }
     }
 }
