@@ -10,6 +10,8 @@ use crate::model::escape;
 
 /// Where the text of each finding begins.
 const INDENT: usize = 9;
+/// Lines of one text in a wide window.
+const LINES_MIN: usize = 3;
 /// Characters of one text: four lines of a usual window, more and shorter ones of a narrow one.
 const TEXT_MAX: usize = 364;
 /// Owners shown; the JSON has more.
@@ -163,7 +165,7 @@ fn owners(owners: &[ShownOwner], window: TerminalSize) -> Vec<String> {
 /// Breaks a text into lines, within bounds; a word that is longer than a line is broken too.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(20);
-    let most = TEXT_MAX.div_ceil(width);
+    let most = TEXT_MAX.div_ceil(width).max(LINES_MIN);
     let mut parts = Vec::new();
     for word in escape::line(text).split_whitespace() {
         let letters: Vec<char> = word.chars().collect();
@@ -270,6 +272,14 @@ mod tests {
             assert!(words.contains(summary) && words.contains(change), "{text}");
             assert!(text.trim_end().ends_with(" 40"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_wide_terminal_shows_at_least_three_lines_of_a_text() {
+        let change = "delete the finished pods of node-17.example ".repeat(10);
+        let findings = [finding("problem", "Pods stay.", change.trim_end())];
+        let text = shown(report(&findings), 200, 40);
+        assert_eq!(text.matches("node-17.example").count(), 10, "{text}");
     }
 
     #[test]
