@@ -361,7 +361,7 @@ pub(crate) fn filesystems(raw: cri::ImageFsInfoResponse) -> Filesystems {
 fn volume_images(mounts: Vec<cri::Mount>) -> Vec<String> {
     let specs = mounts.into_iter().filter_map(|mount| mount.image);
     specs
-        .flat_map(|spec| [spec.image, spec.user_specified_image])
+        .flat_map(|spec| [spec.image, spec.user_specified_image, spec.image_ref])
         .filter(|name| !name.is_empty())
         .collect()
 }

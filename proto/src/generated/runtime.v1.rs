@@ -69,6 +69,9 @@ pub struct ImageSpec {
     pub user_specified_image: ::prost::alloc::string::String,
     #[prost(string, tag = "19")]
     pub runtime_handler: ::prost::alloc::string::String,
+    /// Of an image volume: what its name meant when it was mounted (from the interface's 1.36 on).
+    #[prost(string, tag = "20")]
+    pub image_ref: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Container {

@@ -493,6 +493,7 @@ fn images_that_are_mounted_are_named_in_full_and_other_mounts_are_not() {
     let spec = cri::ImageSpec {
         image: "sha256:1".into(),
         user_specified_image: "data:1".into(),
+        image_ref: "data@sha256:2".into(),
         ..Default::default()
     };
     let raw = cri::ContainerStatus {
@@ -505,7 +506,8 @@ fn images_that_are_mounted_are_named_in_full_and_other_mounts_are_not() {
         ..Default::default()
     };
     let status = container_status(&id, raw).unwrap();
-    assert_eq!(status.volume_images, ["sha256:1", "data:1"]);
+    let names = ["sha256:1", "data:1", "data@sha256:2"];
+    assert_eq!(status.volume_images, names);
 }
 
 #[test]
