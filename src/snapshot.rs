@@ -22,6 +22,7 @@ mod statuses;
 mod thresholds;
 mod timings;
 mod trend;
+mod undated;
 mod undeleted;
 mod uptime;
 mod version;
@@ -60,6 +61,7 @@ pub use timings::Timings;
 use timings::timed;
 use trend::Trend;
 pub use trend::TrendSample;
+use undated::UndatedSandboxes;
 use undeleted::Undeleted;
 use version::version;
 pub use weights::{Weight, Weights};
@@ -112,6 +114,7 @@ struct LookMemory {
     pods_config: pods::Config,
     pod_histories: PodHistories,
     outages: Outages,
+    undated: UndatedSandboxes,
     statuses: Statuses,
     sandbox_images: SandboxImages,
     logs: logs::LogHistory,
@@ -127,6 +130,7 @@ impl Observer {
             pods_config: now.pods.clone(),
             pod_histories: PodHistories::default(),
             outages: Outages::default(),
+            undated: UndatedSandboxes::default(),
             statuses: Statuses::default(),
             sandbox_images: SandboxImages::default(),
             logs: logs::LogHistory::default(),
@@ -397,7 +401,7 @@ async fn look(
         until: Instant::now() + status_budget,
         pass_began: freshness.pass_began(),
     };
-    let details = memory.details(client, &mut containers, &sandboxes, taken_at, limits);
+    let details = memory.details(client, &mut containers, &mut sandboxes, taken_at, limits);
     let details = timed(&mut timings.statuses, details).await;
     let from = (&runtime, taken_at);
     let store = inner.store(&images, &containers, &filesystems, &details, from);

@@ -19,15 +19,18 @@ pub(super) struct Details {
 }
 
 impl LookMemory {
-    /// Asks containers and sandboxes concurrently, so that each has its own time budget.
+    /// Asks containers and sandboxes concurrently, so that each has its own time budget. Dates sandboxes without a time of
+    /// creation.
     pub(super) async fn details(
         &mut self,
         client: &runtime::Client,
         containers: &mut LookResult<runtime::Listing<Container>>,
-        sandboxes: &LookResult<runtime::Listing<PodSandbox>>,
+        sandboxes: &mut LookResult<runtime::Listing<PodSandbox>>,
         now: Timestamp,
         limits: QueryLimits,
     ) -> Details {
+        self.undated.date(sandboxes, now);
+        let sandboxes = &*sandboxes;
         let of_containers = async {
             let Ok(listed) = containers else {
                 return (0, unlisted("containers"));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crisweep::runtime::discover::{CRICTL_CONFIG, WELL_KNOWN};
-use crisweep_sim::{Disk, Fault, Rpc};
+use crisweep_sim::{Disk, Fault, PodSpec, Rpc, hours};
 use serde_json::json;
 use tonic::Code;
 
@@ -233,4 +233,19 @@ async fn a_last_removal_that_a_lost_runtime_left_open_is_in_the_report() {
     let why = format!("1 removal was open when the runtime went away: containers {bad}");
     assert!(errors.contains(&why), "{errors}");
     assert_eq!(rig.exited_containers(), 1);
+}
+
+#[tokio::test]
+async fn a_sandbox_without_a_time_of_creation_counts_from_when_it_was_first_seen() {
+    // containerd 2 lists Go's zero time, which on the wire is 1754.
+    let killed = PodSpec::new("killed").without_sandbox();
+    let killed = killed.leaked_sandbox(0, hours(272 * 365 * 24)).deleted();
+    let changes = json!({ "policy": { "sandboxes": { "min_age": "1s" } } });
+    let rig = Rig::start(nodes::healthy().pod(killed), changes).await;
+    until("the sandbox is old enough", || async {
+        rig.write_pods_again();
+        rig.gc("target=sandboxes").await;
+        (rig.dead_sandboxes() == 0).then_some(())
+    })
+    .await;
 }
