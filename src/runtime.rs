@@ -73,7 +73,7 @@ pub struct Listing<T> {
     pub odd: usize,
     /// Which part of the list `rows` is.
     pub coverage: Coverage,
-    /// Pods that have rows here, and none beside them, although the list is incomplete.
+    /// Pods of an incomplete list that, as far as the runtime tells, have no rows beside those here.
     pub whole_pods: BTreeSet<PodUid>,
     /// Time ran out before every known name was asked for.
     pub cut_short: bool,

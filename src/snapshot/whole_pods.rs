@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::LookResult;
-use crate::model::{ConfigSource, Container, Coverage, PodSandbox, PodUid};
+use crate::model::{ConfigSource, Container, Coverage, PodSandbox, PodSandboxId, PodUid};
 use crate::runtime::Listing;
+use crate::system::maps::IdSet;
 
 /// Returns the pods of the API server of which an incomplete look has every record. A static pod can come back under
 /// its UID with records that no later look finds, so none is among them.
@@ -39,5 +40,14 @@ pub(super) fn whole_pods(
         }
     }
     whole.retain(|uid| of_the_api.contains(uid));
+    let seen = sandboxes.rows.iter().map(|it| &it.id);
+    let seen: IdSet<&PodSandboxId> = seen.collect();
+    for container in containers.rows.iter() {
+        if let Some(pod) = &container.pod
+            && !seen.contains(&container.sandbox_id)
+        {
+            whole.remove(&pod.uid);
+        }
+    }
     whole
 }

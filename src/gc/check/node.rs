@@ -147,6 +147,8 @@ pub(super) struct CheckedPod<'a> {
     /// A container is in state unknown: it may run.
     pub(super) doubtful: bool,
     pub(super) has_sandbox: bool,
+    /// One of its containers names a sandbox that was not seen.
+    pub(super) lacks_sandbox: bool,
     pub(super) said: NamedSource,
     pub(super) youngest: Option<Timestamp>,
     /// Every container of it has exited.
@@ -193,6 +195,7 @@ impl<'a> CheckedPod<'a> {
             alive: false,
             doubtful: false,
             has_sandbox: false,
+            lacks_sandbox: false,
             said,
             youngest: None,
             all_exited: true,
@@ -261,10 +264,16 @@ impl<'a> CheckedNode<'a> {
         node.gather_pods();
         for (place, (row, superseded)) in containers.zip(superseded_containers).enumerate() {
             let (pod, shared) = (node.uids.at(place), node.container_ids.is_shared(place));
+            let sandbox = sandbox_ids.asked(place);
+            if sandbox.is_none()
+                && let Some(pod) = pod.and_then(|number| node.pods.get_mut(number))
+            {
+                pod.lacks_sandbox = true;
+            }
             node.containers.push(ContainerRow {
                 row,
                 facts: RowFacts::new(pod, shared, superseded),
-                sandbox: sandbox_ids.asked(place),
+                sandbox,
             });
         }
         for (place, (row, superseded)) in sandboxes.zip(superseded_sandboxes).enumerate() {

@@ -59,11 +59,18 @@ impl CheckedNode<'_> {
         };
         let is_before = |at: Option<Timestamp>, as_of| at.is_none_or(|at| at < as_of);
         list.as_of.is_none_or(|as_of| {
-            self.snapshot.has_all_of(pod.uid)
+            (self.snapshot.seen.is_all() || self.is_seen_whole(pod))
                 && !pod.exit_unknown
                 && is_before(pod.youngest, as_of)
                 && is_before(pod.last_exit, as_of)
         })
+    }
+
+    /// The look has every record of this pod, although a list is incomplete. A sandbox that one of its containers names
+    /// and that was not seen contradicts that.
+    pub(super) fn is_seen_whole(&self, pod: &CheckedPod<'_>) -> bool {
+        let told = self.snapshot.whole_pods.contains(pod.uid);
+        told && pod.has_sandbox && !pod.lacks_sandbox
     }
 
     /// The source says finished, or does not know the pod and the operator's setting covers it.

@@ -52,7 +52,7 @@ fn has_been_over(node: &CheckedNode<'_>, pod: &CheckedPod<'_>) -> bool {
         Coverage::Whole => pod.last_exit.filter(|_| !pod.exit_unknown),
         Coverage::Living | Coverage::Partial => pod
             .last_exit
-            .filter(|_| snapshot.whole_pods.contains(pod.uid) && !pod.exit_unknown),
+            .filter(|_| node.is_seen_whole(pod) && !pod.exit_unknown),
     };
     let exited = |then: Timestamp, long: Duration| exit.is_some_and(|at| before(at, then, long));
     let tenfold = quiet.saturating_mul(10);

@@ -253,9 +253,7 @@ async fn descend<K: FallbackList>(
             false if K::MAY_LIVE.iter().any(|state| tight.contains(state)) => Coverage::Partial,
             false => Coverage::Living,
         };
-        if !named.is_whole {
-            whole_pods = state.row_cache(client).whole_pods(&found);
-        }
+        whole_pods = named.whole_pods;
     }
     if let Some(RefusedSize { bytes, limit, .. }) = memory.refused_size
         && found.by_id.is_empty()

@@ -33,6 +33,10 @@ fn some_pods(snapshot: &Snapshot, random: &mut fastrand::Rng) -> BTreeSet<PodUid
             others.insert(pod.uid.clone());
         }
     }
+    let seen: BTreeSet<_> = snapshot.sandboxes.iter().map(|it| &it.id).collect();
+    let astray = snapshot.containers.iter();
+    let astray = astray.filter(|it| !seen.contains(&it.sandbox_id));
+    others.extend(astray.filter_map(|it| Some(it.pod.as_ref()?.uid.clone())));
     pods.retain(|uid| !others.contains(uid) && random.bool());
     pods
 }

@@ -23,6 +23,8 @@ const STRANGERS_MAX: usize = 64;
 pub(super) struct NameLookup {
     pub(super) mode: ListMode,
     pub(super) is_whole: bool,
+    /// Pods of which every record was found, although the list may lack others.
+    pub(super) whole_pods: BTreeSet<PodUid>,
     /// Time ran out before every name was asked for.
     pub(super) cut_short: bool,
 }
@@ -34,14 +36,14 @@ pub(super) async fn read<K: FallbackList>(
     clock: Clock,
 ) -> Result<NameLookup, Error> {
     let ids = service::<K>(client, clock).await?.unwrap_or_default();
-    let (mode, is_whole, cut_short) = if proves::<K>(client, &ids, found, clock).await? {
-        let mut asking = Questions::<K>::keeping(client, clock);
+    let mut asking = Questions::<K>::keeping(client, clock);
+    let mut whole_pods = BTreeSet::new();
+    let (mode, is_whole) = if proves::<K>(client, &ids, found, clock).await? {
         let is_whole = by_ids(client, &ids, found, &mut asking).await?;
-        (ListMode::Containerd, is_whole, asking.cut_short)
+        (ListMode::Containerd, is_whole)
     } else {
-        let mut asking = Questions::<K>::keeping(client, clock);
-        by_names(client, &ids, found, &mut asking).await?;
-        (ListMode::PerPod, false, asking.cut_short)
+        whole_pods = by_names(client, &ids, found, &mut asking).await?;
+        (ListMode::PerPod, false)
     };
     let mode = if found.is_all_weighed() {
         mode
@@ -51,7 +53,8 @@ pub(super) async fn read<K: FallbackList>(
     Ok(NameLookup {
         mode,
         is_whole,
-        cut_short,
+        whole_pods,
+        cut_short: asking.cut_short,
     })
 }
 
@@ -92,13 +95,13 @@ fn missing<M>(ids: &Ids, found: &FoundRows<M>) -> BTreeSet<Box<str>> {
 }
 
 /// Adds objects named elsewhere, and objects with one of these ids: first those that no look has read, then,
-/// for a short time, the others.
+/// for a short time, the others. Returns the pods of which every record was found.
 async fn by_names<K: FallbackList>(
     client: &Client,
     ids: &Ids,
     found: &mut FoundRows<K::Model>,
     asking: &mut Questions<'_, K>,
-) -> Result<(), Error> {
+) -> Result<BTreeSet<PodUid>, Error> {
     let names = disk::names(&client.shared.disk, &client.shared.settings.log_roots).await;
     let state = K::list_state(&client.shared.list_states);
     let filled = state.row_cache(client).fill_unconfirmed(found);
@@ -154,7 +157,13 @@ async fn by_names<K: FallbackList>(
             found.by_id.remove(id);
         }
     }
-    Ok(())
+    let mut row_cache = state.row_cache(client);
+    // What is known by its id alone may be any pod's.
+    let is_unread = |id: &Box<str>| !found.contains(id) && !row_cache.is_gone(id);
+    if known_ids.iter().any(is_unread) {
+        return Ok(BTreeSet::new());
+    }
+    Ok(row_cache.whole_pods(found))
 }
 
 /// Returns every known id: from names on disk and in other rows, from the service, and from earlier looks.

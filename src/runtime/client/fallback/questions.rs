@@ -137,7 +137,11 @@ impl<'a, K: FallbackList> Questions<'a, K> {
             self.take(part, answer, found)?;
         }
         if self.keeps && !self.has_filters() {
-            self.row_cache().refused.extend(queue.by_ref());
+            let mut row_cache = self.row_cache();
+            for part in queue.by_ref() {
+                row_cache.note_unread(&part);
+                row_cache.refused.insert(part);
+            }
         }
         let next = queue.next();
         let got_to_each = next.is_none();
@@ -164,6 +168,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
                         found.by_id.remove(id);
                     }
                     row_cache.keep_page(&page);
+                    row_cache.note_part(&part, &page);
                     row_cache.read.insert(part);
                 }
                 found.add(page);
@@ -172,10 +177,15 @@ impl<'a, K: FallbackList> Questions<'a, K> {
             Err(Error::TooLarge { .. }) => {
                 self.over_limit += 1;
                 if self.keeps {
-                    self.row_cache().refused.insert(part);
+                    let mut row_cache = self.row_cache();
+                    row_cache.note_unread(&part);
+                    row_cache.refused.insert(part);
                 }
             }
             Err(error) => {
+                if self.keeps {
+                    self.row_cache().note_unread(&part);
+                }
                 self.timed_out(&error);
                 tracing::debug!(%error, ?part, "a part of a list cannot be read");
             }
@@ -245,7 +255,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
                     any = true;
                     let entry = FoundRow::asked(row, mounted);
                     if self.keeps {
-                        self.row_cache().rows.insert(id.clone(), entry.clone());
+                        self.row_cache().keep_asked(&id, entry.clone());
                     }
                     found.by_id.insert(id, entry);
                 }

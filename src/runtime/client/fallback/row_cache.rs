@@ -23,6 +23,8 @@ pub(super) struct RowCache<M> {
     pub(super) refused: BTreeSet<ListFilter>,
     /// Parts of the list that were read.
     pub(super) read: BTreeSet<ListFilter>,
+    /// Pods whose part was answered with records, and nothing was found beside it since.
+    whole: BTreeSet<PodUid>,
     /// Ids from file names that have no record any more.
     gone: BTreeSet<Box<str>>,
     /// Where a look ran out of time.
@@ -45,6 +47,7 @@ impl<M> Default for RowCache<M> {
             rows: BTreeMap::new(),
             refused: BTreeSet::new(),
             read: BTreeSet::new(),
+            whole: BTreeSet::new(),
             gone: BTreeSet::new(),
             reading: ResumePoint::default(),
             again: ResumePoint::default(),
@@ -87,9 +90,53 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         named - &self.gone
     }
 
+    /// Notes that another client has removed an object: it may have made others of the pod.
     pub(super) fn note_gone(&mut self, id: &str) {
-        self.rows.remove(id);
+        if let Some(entry) = self.rows.remove(id)
+            && let Some(uid) = entry.row.pod()
+        {
+            self.is_no_longer_whole(uid);
+        }
         self.gone.insert(id.into());
+    }
+
+    pub(super) fn is_gone(&self, id: &str) -> bool {
+        self.gone.contains(id)
+    }
+
+    /// Notes what a part's answer says of its pod: all, if it has records, and each is readable and of this pod.
+    pub(super) fn note_part(&mut self, part: &ListFilter, page: &ListChunk<M>) {
+        let ListFilter::Pod(uid) = part else { return };
+        let is_of_pod = |row: &M| row.pod() == Some(uid);
+        if page.malformed == 0 && !page.rows.is_empty() && page.rows.iter().all(is_of_pod) {
+            self.whole.insert(uid.clone());
+        } else {
+            self.whole.remove(uid);
+        }
+    }
+
+    /// Notes that a part could not be read.
+    pub(super) fn note_unread(&mut self, part: &ListFilter) {
+        if let ListFilter::Pod(uid) = part {
+            self.whole.remove(uid);
+        }
+    }
+
+    /// Keeps the row of an object that was asked for by id.
+    pub(super) fn keep_asked(&mut self, id: &str, entry: FoundRow<M>) {
+        if !self.rows.contains_key(id)
+            && let Some(uid) = entry.row.pod()
+        {
+            self.is_no_longer_whole(uid);
+        }
+        self.rows.insert(id.into(), entry);
+    }
+
+    /// Lets the next look ask for the pod again.
+    fn is_no_longer_whole(&mut self, uid: &PodUid) {
+        if self.whole.remove(uid) {
+            self.read.remove(&ListFilter::Pod(uid.clone()));
+        }
     }
 
     /// Forgets cached rows of a part that its answer lacks; returns their ids.
@@ -113,24 +160,20 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         gone
     }
 
-    /// Returns the pods of which `found` has rows, and every row: the runtime was asked for all of the pod, and what
-    /// is known of it is as it was then.
-    pub(super) fn whole_pods(&self, found: &FoundRows<M>) -> BTreeSet<PodUid> {
-        let mut whole = BTreeSet::new();
-        let mut changed = BTreeSet::new();
-        for row in found.rows() {
-            let Some(uid) = row.pod() else { continue };
-            if self.rows.contains_key(row.id()) {
-                whole.insert(uid);
-            } else {
-                changed.insert(uid);
-            }
+    /// Returns the pods of which `found` has every row, as far as the runtime tells by its answer for the pod's part
+    /// and by all answers since.
+    pub(super) fn whole_pods(&mut self, found: &FoundRows<M>) -> BTreeSet<PodUid> {
+        let new = found.rows().filter(|row| !self.rows.contains_key(row.id()));
+        let changed: BTreeSet<PodUid> = new.filter_map(|row| row.pod().cloned()).collect();
+        for uid in &changed {
+            self.is_no_longer_whole(uid);
         }
+        let shown: BTreeSet<&PodUid> = found.rows().filter_map(ListedRecord::pod).collect();
         let lost = self.rows.iter().filter(|(id, _)| !found.contains(id));
-        changed.extend(lost.filter_map(|(_, entry)| entry.row.pod()));
-        let is_read = |uid: &PodUid| self.read.contains(&ListFilter::Pod(uid.clone()));
-        let whole = whole.difference(&changed).copied();
-        whole.filter(|uid| is_read(uid)).cloned().collect()
+        let lost: BTreeSet<&PodUid> = lost.filter_map(|(_, entry)| entry.row.pod()).collect();
+        let whole = self.whole.iter();
+        let whole = whole.filter(|uid| shown.contains(uid) && !lost.contains(uid));
+        whole.cloned().collect()
     }
 
     /// Returns the pod and the sandbox of each row.
