@@ -142,7 +142,7 @@ impl Connection {
     /// Wraps a request's body to report whether it was read to its end.
     pub(super) fn request(&self, body: Body) -> Body {
         let connection = self.clone();
-        WatchedBody::wrap(body, move |is_whole| {
+        WatchedBody::wrap(body, move |_rest, is_whole| {
             connection.state().is_unread |= !is_whole;
         })
     }
@@ -191,7 +191,7 @@ impl Exchange {
     /// Wraps the answer's body of an HTTP/1 connection: once it is handed over, the place is free when the connection
     /// has sent everything.
     pub(super) fn answer(self, body: Body) -> Body {
-        WatchedBody::wrap(body, move |_is_whole| {
+        WatchedBody::wrap(body, move |_rest, _is_whole| {
             let Some(place) = self.0.place.lock().take() else {
                 return;
             };
@@ -212,16 +212,16 @@ impl Drop for ExchangeInner {
     }
 }
 
-/// A body that reports when it is dropped, and whether it had ended.
-struct WatchedBody<F: FnMut(bool)> {
+/// A body that, when it is dropped, hands over its rest and reports whether it had ended.
+pub(super) struct WatchedBody<F: FnMut(Body, bool)> {
     body: Body,
     end: F,
     /// The last frame arrived. [`HttpBody::is_end_stream`] does not report that for a chunked body.
     is_over: bool,
 }
 
-impl<F: FnMut(bool) + Send + Unpin + 'static> WatchedBody<F> {
-    fn wrap(body: Body, end: F) -> Body {
+impl<F: FnMut(Body, bool) + Send + Unpin + 'static> WatchedBody<F> {
+    pub(super) fn wrap(body: Body, end: F) -> Body {
         Body::new(Self {
             body,
             end,
@@ -230,7 +230,7 @@ impl<F: FnMut(bool) + Send + Unpin + 'static> WatchedBody<F> {
     }
 }
 
-impl<F: FnMut(bool) + Unpin> HttpBody for WatchedBody<F> {
+impl<F: FnMut(Body, bool) + Unpin> HttpBody for WatchedBody<F> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -252,10 +252,10 @@ impl<F: FnMut(bool) + Unpin> HttpBody for WatchedBody<F> {
     }
 }
 
-impl<F: FnMut(bool)> Drop for WatchedBody<F> {
+impl<F: FnMut(Body, bool)> Drop for WatchedBody<F> {
     fn drop(&mut self) {
         let is_whole = self.is_over || self.body.is_end_stream();
-        (self.end)(is_whole);
+        (self.end)(std::mem::take(&mut self.body), is_whole);
     }
 }
 

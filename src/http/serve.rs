@@ -1,6 +1,5 @@
 //! Accepts connections, within limits, until the service shuts down.
 
-mod guarded_stream;
 mod http1;
 mod http2;
 

@@ -10,19 +10,28 @@ use tokio::time::Sleep;
 
 /// A stream that fails if its peer reads nothing for some time while there is something to send.
 #[derive(Debug)]
-pub struct StallGuard<S> {
+pub struct StallGuard<S, F = fn()> {
     stream: S,
     at_most: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
+    sent: F,
 }
 
 impl<S: Unpin> StallGuard<S> {
     /// Lets a peer read nothing for at most this long.
     pub fn new(stream: S, at_most: Duration) -> Self {
+        Self::watched(stream, at_most, || ())
+    }
+}
+
+impl<S: Unpin, F: FnMut() + Unpin> StallGuard<S, F> {
+    /// The same; `sent` is called when a flush finds everything sent.
+    pub fn watched(stream: S, at_most: Duration, sent: F) -> Self {
         Self {
             stream,
             at_most,
             stalled: None,
+            sent,
         }
     }
 
@@ -44,7 +53,7 @@ impl<S: Unpin> StallGuard<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
+impl<S: AsyncRead + Unpin, F: Unpin> AsyncRead for StallGuard<S, F> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -54,7 +63,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
+impl<S: AsyncWrite + Unpin, F: FnMut() + Unpin> AsyncWrite for StallGuard<S, F> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -76,10 +85,52 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.or_stalled(cx, AsyncWrite::poll_flush)
+        ready!(self.or_stalled(cx, AsyncWrite::poll_flush))?;
+        (self.sent)();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.or_stalled(cx, AsyncWrite::poll_shutdown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const AT_MOST: Duration = Duration::from_secs(30);
+
+    #[tokio::test(start_paused = true)]
+    async fn closes_a_connection_whose_peer_reads_nothing() {
+        let (server, _client) = tokio::io::duplex(8);
+        let began = Instant::now();
+        let error = StallGuard::new(server, AT_MOST)
+            .write_all(&[0; 64])
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() >= AT_MOST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_reader_gets_the_whole_answer() {
+        let (server, mut client) = tokio::io::duplex(8);
+        let reading = tokio::spawn(async move {
+            let mut taken = 0;
+            for _ in 0..8 {
+                tokio::time::sleep(AT_MOST * 9 / 10).await;
+                taken += client.read(&mut [0; 8]).await.unwrap();
+            }
+            taken
+        });
+        StallGuard::new(server, AT_MOST)
+            .write_all(&[0; 64])
+            .await
+            .unwrap();
+        assert_eq!(reading.await.unwrap(), 64);
     }
 }

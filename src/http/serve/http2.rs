@@ -3,7 +3,6 @@
 //! A client that closes its flow-control window keeps an answer from being sent while its connection looks well. So
 //! bodies are handed over in pieces, and a piece that is not sent for [`STALL_MAX`] ends the connection.
 
-mod drained_body;
 #[cfg(test)]
 mod tests;
 
@@ -15,8 +14,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
+use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
+use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -26,12 +27,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::super::connections::Exchange;
-use super::guarded_stream::GuardedStream;
-use super::{DRAIN, HEAD_TIMEOUT, STALL_MAX, Serving};
+use super::super::connections::{Exchange, WatchedBody};
+use super::{DRAIN, HEAD_TIMEOUT, LINGER, STALL_MAX, Serving};
 use crate::access::Peer;
 use crate::access::tls::Tls;
-use drained_body::DrainedBody;
+use crate::system::stall::StallGuard;
 
 /// Requests of a connection at a time.
 const STREAMS_MAX: u32 = 8;
@@ -72,10 +72,10 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             of_streams.retire();
         }
         let stream = of_streams.open(serving.connection.exchange());
-        let request = request.map(|body| Body::new(DrainedBody::new(body, tasks.clone())));
+        let request = request.map(|body| drained(Body::new(body), tasks.clone()));
         async move { Ok::<_, Infallible>(stream.answer(&serving, peer, request).await) }
     });
-    let stream = GuardedStream::new(stream, connection.clone());
+    let stream = StallGuard::new(stream, STALL_MAX);
     let serving = builder.serve_connection(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);
     let mut checks = tokio::time::interval(CHECK_EVERY);
@@ -128,7 +128,7 @@ fn builder(tasks: StreamTasks) -> hyper::server::conn::http2::Builder<StreamTask
 #[derive(Clone)]
 struct StreamTasks(Weak<Mutex<JoinSet<()>>>);
 
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for StreamTasks {
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamTasks {
     fn execute(&self, task: F) {
         if let Some(tasks) = self.0.upgrade() {
             let mut tasks = tasks.lock();
@@ -136,6 +136,21 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for StreamT
             tasks.spawn(task);
         }
     }
+}
+
+/// Has the rest of a request's body read for a while after an early answer (413): some clients lose the answer when
+/// their upload is cut off.
+fn drained(body: Body, tasks: StreamTasks) -> Body {
+    WatchedBody::wrap(body, move |mut rest, is_whole| {
+        if is_whole {
+            return;
+        }
+        tasks.execute(async move {
+            let read = async { while let Some(Ok(_)) = rest.frame().await {} };
+            // What comes later is refused by the stream's reset.
+            let _ = tokio::time::timeout(LINGER, read).await;
+        });
+    })
 }
 
 /// The open streams of a connection. Cloning shares.
@@ -266,12 +281,15 @@ impl Http2Stream {
         if is_head {
             without_body(&mut answer);
         }
+        let stream = Arc::new(self);
         answer.map(|body| {
-            Body::new(PacedBody {
+            let paced = Body::new(PacedBody {
                 body,
                 rest: Bytes::new(),
-                stream: Arc::new(self),
-                is_over: false,
+                stream: Arc::clone(&stream),
+            });
+            WatchedBody::wrap(paced, move |_rest, is_whole| {
+                stream.change(|open| open.is_whole = is_whole);
             })
         })
     }
@@ -326,7 +344,6 @@ struct PacedBody {
     body: Body,
     rest: Bytes,
     stream: Arc<Http2Stream>,
-    is_over: bool,
 }
 
 impl HttpBody for PacedBody {
@@ -339,7 +356,6 @@ impl HttpBody for PacedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if self.rest.is_empty() {
             let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-            self.is_over |= frame.is_none();
             match frame.map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) => self.rest = data,
                 Some(Ok(Err(other))) => return Poll::Ready(Some(Ok(other))),
@@ -366,13 +382,6 @@ impl HttpBody for PacedBody {
         }
         hint.set_lower(hint.lower().saturating_add(rest));
         hint
-    }
-}
-
-impl Drop for PacedBody {
-    fn drop(&mut self) {
-        let is_whole = self.is_over || self.is_end_stream();
-        self.stream.change(|open| open.is_whole = is_whole);
     }
 }
 
