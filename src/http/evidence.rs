@@ -11,7 +11,7 @@ use super::{HttpError, HttpResult, QueryPairs, Service, clock, json};
 use crate::access::Peer;
 use crate::evidence::{cri_log, unpack};
 use crate::model::Evidence;
-use crate::state::{EvidenceFilter, EvidenceFound, EvidenceOf, ID_PREFIX_MIN};
+use crate::state::{EvidenceFilter, EvidenceFound, EvidenceOf, ID_PREFIX_MIN, Parameters};
 
 /// Why a client gets no log.
 pub(super) const NO_LOGS: &str = "logs are served to processes of this node only, unless reading needs a credential \
@@ -50,22 +50,13 @@ pub(super) async fn log(
     if !may_read_logs(&service, &peer) {
         return Err(HttpError::new(StatusCode::FORBIDDEN, NO_LOGS));
     }
-    let raw = match pairs.as_slice() {
-        [] => false,
-        [(key, value)] if key == "raw" && (value == "true" || value == "false") => value == "true",
-        pairs => {
-            let unknown = pairs.iter().find(|(key, _)| key != "raw");
-            let error = match unknown {
-                Some((key, _)) => format!("unknown parameter \"{key}\"; the only one is raw"),
-                None => "parameter \"raw\" must be true or false, once".to_owned(),
-            };
-            return Err(HttpError::bad(error));
-        }
-    };
+    let given = Parameters::of(pairs, &["raw"], clock());
+    let raw = given.and_then(|mut given| given.word("raw", &["true", "false"]));
+    let is_raw = raw.map_err(HttpError::bad)?.as_deref() == Some("true");
     let (evidence, packed) = found(&service, id).await?;
     let damaged = || HttpError::internal(DAMAGED);
     let bytes = unpack(&packed).ok_or_else(damaged)?;
-    let bytes = if raw {
+    let bytes = if is_raw {
         bytes
     } else {
         cri_log::output(&bytes, evidence.log.is_whole)

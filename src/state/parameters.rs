@@ -47,7 +47,10 @@ impl Parameters {
     }
 
     /// Returns one of these words.
-    pub(super) fn word(&mut self, key: &str, words: &[&str]) -> Result<Option<String>, String> {
+    ///
+    /// # Errors
+    /// If it is none of them.
+    pub fn word(&mut self, key: &str, words: &[&str]) -> Result<Option<String>, String> {
         let Some(text) = self.text(key) else {
             return Ok(None);
         };
@@ -77,7 +80,10 @@ impl Parameters {
     }
 
     /// Returns a whole number of this range.
-    pub(super) fn number<N: TryFrom<i64>>(
+    ///
+    /// # Errors
+    /// If it is none, or outside.
+    pub fn number<N: TryFrom<i64>>(
         &mut self,
         key: &str,
         range: &RangeInclusive<i64>,

@@ -3,13 +3,19 @@
 use std::collections::BTreeSet;
 
 use super::TICKED;
-use crate::http::QueryPairs;
+use crate::http::{QueryPairs, clock};
 use crate::model::{Target, Targets, escape};
+use crate::state::Parameters;
 
 /// The longest search; longer ones are refused.
 const QUERY_CHARS_MAX: usize = 200;
 /// The highest number of a page of objects.
-const PAGE_MAX: usize = 100_000;
+const PAGE_MAX: i64 = 100_000;
+/// The parameters; `target` may be there more than once.
+const PARAMETERS: [&str; 11] = [
+    "q", "show", "target", "page", "explain", "pass", "evidence", "pod", "doctor", "confirm",
+    TICKED,
+];
 
 /// Which verdicts are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
@@ -64,63 +70,41 @@ impl Asked {
     /// # Errors
     /// Names a parameter that is unknown or has no such value.
     pub(super) fn read(query: QueryPairs) -> Result<Self, String> {
-        let mut asked = Self {
-            page: 1,
-            ..Self::default()
+        let (of_targets, others): (QueryPairs, QueryPairs) =
+            query.into_iter().partition(|(key, _)| key == "target");
+        let mut targets = BTreeSet::new();
+        for (_, word) in of_targets {
+            let read: Result<Targets, _> = word.parse();
+            targets.extend(read.map_err(|error| error.to_string())?.0);
+        }
+        let mut given = Parameters::of(others, &PARAMETERS, clock())?;
+        let q = given.text("q").unwrap_or_default();
+        if q.chars().count() > QUERY_CHARS_MAX {
+            return Err(format!("q has more than {QUERY_CHARS_MAX} characters"));
+        }
+        let show = given.word("show", &Show::ALL.map(Show::label))?;
+        let show = show.and_then(|word| Show::ALL.into_iter().find(|it| it.label() == word));
+        let page = given.number("page", &(1..=PAGE_MAX))?;
+        let doctor = given.word("doctor", &["true"])?;
+        let confirm = given.word("confirm", &["pass"])?;
+        let ticked = given.word(TICKED, &["true"])?;
+        let mut text = |key| {
+            let text = given.text(key)?.trim().to_owned();
+            (!text.is_empty()).then_some(text)
         };
-        let mut seen = BTreeSet::new();
-        for (key, value) in query {
-            if key != "target" && !seen.insert(key.clone()) {
-                return Err(format!("{key} is there twice"));
-            }
-            asked.take(&key, value)?;
-        }
-        Ok(asked)
-    }
-
-    fn take(&mut self, key: &str, value: String) -> Result<(), String> {
-        let given = |value: String| Some(value).filter(|value| !value.is_empty());
-        let must = |be: &str, value: &str| format!("{key} is \"{value}\", but must be {be}");
-        match key {
-            "q" if value.chars().count() > QUERY_CHARS_MAX => {
-                return Err(format!("q has more than {QUERY_CHARS_MAX} characters"));
-            }
-            "q" => value.trim().clone_into(&mut self.q),
-            "show" => {
-                let shown = Show::ALL.into_iter().find(|show| show.label() == value);
-                self.show = shown.ok_or_else(|| must("all, goes or stays", &value))?;
-            }
-            "target" => {
-                let targets = value
-                    .parse::<Targets>()
-                    .map_err(|error| error.to_string())?;
-                self.targets.extend(targets.0);
-            }
-            "page" => {
-                let page = value
-                    .parse()
-                    .ok()
-                    .filter(|page| (1..=PAGE_MAX).contains(page));
-                self.page = page.ok_or_else(|| must("a whole number from 1", &value))?;
-            }
-            "explain" => self.explain = given(value.trim().to_owned()),
-            "pass" => self.pass = given(value),
-            "evidence" => self.evidence = given(value),
-            "pod" => self.pod = given(value.trim().to_owned()),
-            "doctor" if value == "true" => self.doctor = true,
-            "doctor" => return Err(must("true", &value)),
-            "confirm" if value == "pass" => self.confirm = true,
-            "confirm" => return Err(must("pass", &value)),
-            TICKED if value == "true" => self.ticked = true,
-            TICKED => return Err(must("true", &value)),
-            _ => {
-                return Err(format!(
-                    "unknown parameter \"{key}\"; parameters are q, show, target, page, explain, pass, evidence, \
-                     pod, doctor, confirm, {TICKED}"
-                ));
-            }
-        }
-        Ok(())
+        Ok(Self {
+            q: q.trim().to_owned(),
+            show: show.unwrap_or_default(),
+            targets,
+            page: page.unwrap_or(1),
+            explain: text("explain"),
+            pass: text("pass"),
+            evidence: text("evidence"),
+            pod: text("pod"),
+            doctor: doctor.is_some(),
+            confirm: confirm.is_some(),
+            ticked: ticked.is_some(),
+        })
     }
 
     /// Says whether objects of a target are shown.
@@ -227,11 +211,11 @@ mod tests {
         for (pairs, words) in [
             (&[("what", "x")][..], "unknown parameter \"what\""),
             (&[("q", "a"), ("q", "b")], "q is there twice"),
-            (&[("show", "x")], "show is \"x\""),
+            (&[("show", "x")], "show: \"x\""),
             (&[("target", "pods")], "unknown target \"pods\""),
-            (&[("page", "0")], "page is \"0\""),
-            (&[("page", "-1")], "page is \"-1\""),
-            (&[("confirm", "x")], "confirm is \"x\""),
+            (&[("page", "0")], "page: \"0\""),
+            (&[("page", "-1")], "page: \"-1\""),
+            (&[("confirm", "x")], "confirm: \"x\""),
         ] {
             let error = read(pairs).unwrap_err();
             assert!(error.contains(words), "{error}");

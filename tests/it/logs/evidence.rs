@@ -236,7 +236,7 @@ async fn evidence_is_found_by_what_it_is_of() {
         .refused(404, "no evidence");
     rig.get("/api/v1/evidence/1/log?raw=1")
         .await
-        .refused(400, "parameter \"raw\"");
+        .refused(400, "raw: \"1\" is none of true, false");
     rig.get("/api/v1/evidence/1/log?row=true")
         .await
         .refused(400, "unknown parameter \"row\"");
