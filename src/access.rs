@@ -12,7 +12,6 @@ pub mod review;
 mod test_certificates;
 pub mod tls;
 mod tokens;
-mod web;
 pub mod web_config;
 pub mod web_config_watch;
 
@@ -21,10 +20,11 @@ use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, Method};
 use parking_lot::RwLock;
+use tokio::task::JoinSet;
 
 use crate::kubernetes::ApiServer;
 use crate::model::{Caller, CallerKind, labelled};
-use crate::system::blocking::BlockingPool;
+use crate::system::blocking::{BlockingPool, NoAnswer};
 pub use config::{Config, Listen};
 pub use digest::NoRandomness;
 use passwords::{PasswordVerdict, Passwords};
@@ -32,12 +32,13 @@ pub use peer::Peer;
 use review::{Review, Reviewed};
 use tls::{PeerIdentity, Tls};
 use tokens::Tokens;
-use web::Web;
 use web_config::{ClientAuth, TlsServerConfig, WebConfig};
-use web_config_watch::WebConfigInForce;
+use web_config_watch::{WebConfigInForce, WebConfigWatch};
 
 /// The user name with which a token of a file is a password.
 const TOKEN_USER: &str = "token";
+/// Timeout for the web configuration file and what it names.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What kind of client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,9 +97,12 @@ pub enum Error {
     /// A token file is unusable.
     #[error(transparent)]
     Tokens(#[from] tokens::Error),
-    /// The web configuration file is unusable.
-    #[error(transparent)]
-    Web(#[from] web::Error),
+    /// The web configuration file, or one that it names, is refused.
+    #[error("web.config_file: {0}")]
+    Web(#[from] web_config::Error),
+    /// The disk of the web configuration file does not answer.
+    #[error("web.config_file cannot be read: {0}")]
+    Disk(#[from] NoAnswer),
     /// No API server is known.
     #[error(
         "web.token_review.enabled: no API server is known; set pods.api_url or pods.api_kubeconfig (this is no pod: \
@@ -117,7 +121,9 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Access {
     tokens: Tokens,
-    web: Option<Web>,
+    web: Option<Arc<WebConfigWatch>>,
+    /// Follows the web configuration file until this value ends.
+    _following: JoinSet<()>,
     passwords: Passwords,
     review: Option<Review>,
     act_users: Vec<String>,
@@ -166,10 +172,13 @@ impl Access {
     ) -> Result<Self, Error> {
         let tokens = Tokens::new(config.bearer_token_files.clone(), disks.tokens.clone()).await?;
         let web = match config.config_file.clone() {
-            Some(path) => Some(Web::open(path, &disks.web).await?),
+            Some(path) => {
+                let open = move || WebConfigWatch::open(&path);
+                Some(disks.web.run(OPEN_TIMEOUT, open).await??)
+            }
             None => None,
         };
-        let in_force = web.as_ref().map(Web::in_force);
+        let in_force = web.as_ref().map(|web| web.in_force());
         refuse_names_without_effect(config, in_force.as_deref().map(|it| &it.web))?;
         let review = match (config.token_review.enabled, api_server) {
             (false, _) => None,
@@ -178,6 +187,7 @@ impl Access {
         };
         Ok(Self {
             tokens,
+            _following: web.iter().cloned().map(WebConfigWatch::follow).collect(),
             web,
             passwords,
             review,
@@ -192,7 +202,7 @@ impl Access {
     /// # Errors
     /// The time until the next request is admitted.
     pub fn admit(&self) -> Result<(), Duration> {
-        self.web.as_ref().map_or(Ok(()), Web::admit)
+        self.web.as_ref().map_or(Ok(()), |web| web.admit())
     }
 
     /// Decides about a request: first by what it shows, then by who sends it.
@@ -228,7 +238,7 @@ impl Access {
         if let Some(token) = after_scheme(header, "bearer").filter(|_| self.takes_tokens()) {
             return Some(self.by_token(token, asking).await);
         }
-        let shown = web::decode(after_scheme(header, "basic")?);
+        let shown = passwords::decode(after_scheme(header, "basic")?);
         // A browser asks people for a user and a password only: a token of a file is the password of the user `token`.
         if let Some((user, token)) = &shown
             && user == TOKEN_USER
@@ -269,7 +279,7 @@ impl Access {
 
     /// Returns what the web configuration file says now, if there is one.
     fn in_force(&self) -> Option<Arc<WebConfigInForce>> {
-        self.web.as_ref().map(Web::in_force)
+        self.web.as_ref().map(|web| web.in_force())
     }
 
     fn takes_passwords_only_as_tokens(&self) -> bool {

@@ -13,6 +13,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use ring::hmac;
 use tokio::sync::Semaphore;
@@ -244,4 +246,13 @@ impl Drop for WaiterGuard<'_> {
             }
         }
     }
+}
+
+/// Returns the user and the password of what follows `Basic` in a header.
+pub(super) fn decode(encoded: &str) -> Option<(String, Vec<u8>)> {
+    let text = STANDARD.decode(encoded).ok()?;
+    let colon = text.iter().position(|byte| *byte == b':')?;
+    let (user, password) = text.split_at_checked(colon)?;
+    let user = String::from_utf8(user.to_vec()).ok()?;
+    Some((user, password.get(1..)?.to_vec()))
 }

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
 
+use super::rate_limit::TokenBucket;
 use super::tls::{HTTP_1, HTTP_2, Tls};
 use super::web_config::{Error, KeyRefusal, WebConfig};
 use crate::system::blocking::BlockingPool;
@@ -69,6 +71,8 @@ pub struct WebConfigWatch {
     looks: Mutex<SeenFiles>,
     disk: BlockingPool,
     is_hanging: AtomicBool,
+    bucket: Mutex<TokenBucket>,
+    began: Instant,
 }
 
 #[derive(Debug)]
@@ -98,6 +102,8 @@ impl WebConfigWatch {
             }),
             disk: BlockingPool::new(1),
             is_hanging: AtomicBool::new(false),
+            bucket: Mutex::default(),
+            began: Instant::now(),
         }))
     }
 
@@ -106,11 +112,39 @@ impl WebConfigWatch {
         Arc::clone(&self.in_force.read())
     }
 
+    /// Counts a request against the rate limit.
+    ///
+    /// # Errors
+    /// The time until the next request is admitted.
+    pub fn admit(&self) -> Result<(), Duration> {
+        match self.in_force().web.rate_limit {
+            Some(limit) => self.bucket.lock().admit(limit, self.began.elapsed()),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts each change in force, for ever; the log tells of it.
+    pub(super) async fn follow(self: Arc<Self>) {
+        loop {
+            match self.changed().await {
+                Ok(()) => {
+                    tracing::info!(
+                        "the web configuration file or its certificates were read again"
+                    );
+                }
+                Err(error) => tracing::error!(
+                    %error,
+                    "the web configuration file was not read again; the old one stays in force"
+                ),
+            }
+        }
+    }
+
     /// Waits for a change and puts it in force. To be called in a loop; looks about once a second.
     ///
     /// # Errors
     /// If what changed cannot be used: once for each change. The last good configuration stays in force.
-    pub async fn changed(self: &Arc<Self>) -> Result<(), Error> {
+    async fn changed(self: &Arc<Self>) -> Result<(), Error> {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let watch = Arc::clone(self);

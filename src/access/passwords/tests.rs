@@ -268,3 +268,15 @@ async fn nothing_secret_is_shown() {
         "BcryptHash { cost: 4, .. }"
     );
 }
+
+#[test]
+fn a_password_may_contain_colons_and_any_bytes() {
+    let decoded = |text: &[u8]| decode(&STANDARD.encode(text));
+    let user = |password: &[u8]| Some(("user".to_owned(), password.to_vec()));
+    assert_eq!(decoded(b"user:a:b"), user(b"a:b"));
+    assert_eq!(decoded(b"user:\xff"), user(b"\xff"));
+    assert_eq!(decoded(b"user:"), user(b""));
+    assert_eq!(decoded(b"user"), None);
+    assert_eq!(decoded(b"\xff:a"), None);
+    assert_eq!(decode("%%%"), None);
+}
