@@ -60,8 +60,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     peer: Peer,
     tls: Option<Tls>,
 ) {
-    let (connection, shutdown) = (serving.connection.clone(), serving.shutdown.clone());
-    let streams = OpenStreams::default();
+    let connection = serving.connection.clone();
+    let streams = OpenStreams::new(serving.shutdown.child_token());
     let (of_peer, of_streams) = (peer.clone(), streams.clone());
     let all_tasks = Arc::default();
     let tasks = StreamTasks(Arc::downgrade(&all_tasks));
@@ -69,7 +69,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let service = service_fn(move |request: Request<Incoming>| {
         let (serving, peer) = (serving.clone(), of_peer.clone());
         if !serving.is_in_force(&peer, tls.as_ref()) {
-            of_streams.retire();
+            of_streams.leave();
         }
         let stream = of_streams.open(serving.connection.exchange());
         let request = request.map(|body| drained(Body::new(body), tasks.clone()));
@@ -80,16 +80,19 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let mut serving = std::pin::pin!(serving);
     let mut checks = tokio::time::interval(CHECK_EVERY);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut has_left = false;
     let result = loop {
-        let has_left = streams.has_left();
         tokio::select! {
             result = serving.as_mut() => break result,
             () = connection.closed() => {
                 tracing::debug!(%peer, "a connection was closed to make room");
                 return;
             }
-            () = shutdown.cancelled(), if !has_left => streams.leave(),
-            () = streams.retired(), if !has_left => streams.leave(),
+            () = streams.0.leaves.cancelled(), if !has_left => {
+                has_left = true;
+                streams.0.state.lock().left = Some(Instant::now());
+                serving.as_mut().graceful_shutdown();
+            }
             _ = checks.tick() => match streams.check() {
                 Check::Well => {}
                 Check::Idle => streams.leave(),
@@ -98,9 +101,6 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
                     return;
                 }
             },
-        }
-        if !has_left && streams.has_left() {
-            serving.as_mut().graceful_shutdown();
         }
     };
     if let Err(error) = result {
@@ -159,7 +159,8 @@ struct OpenStreams(Arc<OpenStreamsInner>);
 
 struct OpenStreamsInner {
     state: Mutex<StreamsState>,
-    retired: CancellationToken,
+    /// The client is to make its next request on another connection.
+    leaves: CancellationToken,
 }
 
 struct StreamsState {
@@ -190,8 +191,8 @@ enum Check {
     Dead(&'static str),
 }
 
-impl Default for OpenStreams {
-    fn default() -> Self {
+impl OpenStreams {
+    fn new(leaves: CancellationToken) -> Self {
         let state = StreamsState {
             next: 0,
             open: BTreeMap::new(),
@@ -202,12 +203,10 @@ impl Default for OpenStreams {
         };
         Self(Arc::new(OpenStreamsInner {
             state: Mutex::new(state),
-            retired: CancellationToken::new(),
+            leaves,
         }))
     }
-}
 
-impl OpenStreams {
     fn open(&self, exchange: Exchange) -> Http2Stream {
         let mut state = self.0.state.lock();
         let id = state.next;
@@ -222,20 +221,8 @@ impl OpenStreams {
     }
 
     /// Lets the client make its next request on another connection.
-    fn retire(&self) {
-        self.0.retired.cancel();
-    }
-
-    async fn retired(&self) {
-        self.0.retired.cancelled().await;
-    }
-
     fn leave(&self) {
-        self.0.state.lock().left = Some(Instant::now());
-    }
-
-    fn has_left(&self) -> bool {
-        self.0.state.lock().left.is_some()
+        self.0.leaves.cancel();
     }
 
     fn check(&self) -> Check {
@@ -321,7 +308,7 @@ impl Drop for Http2Stream {
         if !state.open.remove(&self.id).is_some_and(|it| it.is_whole) {
             state.given_up += 1;
             if state.given_up > GIVEN_UP_MAX {
-                self.streams.retire();
+                self.streams.leave();
             }
         }
         if state.open.is_empty() {
