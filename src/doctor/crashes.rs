@@ -218,7 +218,7 @@ fn ends(facts: &DoctorFacts, name: &ContainerAttempts<'_>) -> Vec<EndedAttempt> 
 
 /// The loops, one finding for each owner and container name.
 pub(super) fn findings(facts: &DoctorFacts, owners: &Owners<'_>) -> Vec<Finding> {
-    let mut groups: BTreeMap<(&Text, Controller, &Text), Vec<Loop<'_>>> = BTreeMap::new();
+    let mut groups: BTreeMap<(Controller, &Text), Vec<Loop<'_>>> = BTreeMap::new();
     let names = names(facts);
     for found in names.iter().filter_map(|name| Loop::of(facts, name)) {
         let last = found.ends.first();
@@ -228,14 +228,13 @@ pub(super) fn findings(facts: &DoctorFacts, owners: &Owners<'_>) -> Vec<Finding>
             // Two pods without a known owner have nothing in common.
             owner.name = found.pod.name.to_string();
         }
-        let key = (&found.pod.namespace, owner, found.name);
-        groups.entry(key).or_default().push(found);
+        groups.entry((owner, found.name)).or_default().push(found);
     }
     let mut findings: Vec<Finding> = groups
         .into_iter()
-        .filter_map(|((namespace, owner, _), mut loops)| {
+        .filter_map(|((owner, _), mut loops)| {
             loops.sort_by_key(|it| std::cmp::Reverse((it.restarts_24h, it.attempts)));
-            finding(facts, namespace, &owner, &loops)
+            finding(facts, &owner, &loops)
         })
         .collect();
     findings.sort_by_key(|it| (it.severity, std::cmp::Reverse(it.cost)));
@@ -253,12 +252,7 @@ pub(super) fn findings(facts: &DoctorFacts, owners: &Owners<'_>) -> Vec<Finding>
     findings
 }
 
-fn finding(
-    facts: &DoctorFacts,
-    namespace: &str,
-    owner: &Controller,
-    loops: &[Loop<'_>],
-) -> Option<Finding> {
+fn finding(facts: &DoctorFacts, owner: &Controller, loops: &[Loop<'_>]) -> Option<Finding> {
     let worst = loops.first()?;
     let restarts: u64 = loops.iter().map(|it| u64::from(it.restarts_24h)).sum();
     let streak = worst.streak();
@@ -267,7 +261,7 @@ fn finding(
     let words = last.map_or("it is not known how it ended".to_owned(), |end| {
         format!("it {}", ending_of(end))
     });
-    let who = who(worst, owner, namespace);
+    let who = who(worst, owner);
     let pods = if loops.len() > 1 {
         format!(" ({})", many(loops.len() as u64, "pod"))
     } else {
@@ -292,9 +286,9 @@ fn finding(
             worst.name,
             many(restarts, "time"),
         ),
-        change(worst, owner, namespace),
+        change(worst, owner),
         json!({
-            "namespace": namespace, "owner_kind": owner.kind, "owner": owner.name, "container": worst.name,
+            "namespace": owner.namespace, "owner_kind": owner.kind, "owner": owner.name, "container": worst.name,
             "pods": loops.len(), "pod": worst.pod.name, "pod_uid": worst.pod.uid,
             "attempts": worst.attempts,
             "restarts_1h": worst.restarts_1h, "restarts_24h": worst.restarts_24h, "restarts_24h_all_pods": restarts,
@@ -307,11 +301,11 @@ fn finding(
     Some(finding.costing(restarts.saturating_mul(row_bytes.max(1))))
 }
 
-fn who(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
+fn who(it: &Loop<'_>, owner: &Controller) -> String {
     if owner.is_pod_itself() {
-        return format!("pod {namespace}/{}", it.pod.name);
+        return format!("pod {}/{}", owner.namespace, it.pod.name);
     }
-    owner.words(namespace)
+    owner.words()
 }
 
 fn ending_of(end: &ContainerExit) -> String {
@@ -367,14 +361,14 @@ fn message(it: &Loop<'_>) -> String {
     }
 }
 
-fn change(it: &Loop<'_>, owner: &Controller, namespace: &str) -> String {
+fn change(it: &Loop<'_>, owner: &Controller) -> String {
     let template = match owner.kind.as_str() {
         "CronJob" => "spec.jobTemplate.spec.template.spec",
         _ if owner.is_pod_itself() => "spec",
         _ => "spec.template.spec",
     };
     let article = if owner.is_pod_itself() { "the " } else { "" };
-    let owner = format!("{article}{}", who(it, owner, namespace));
+    let owner = format!("{article}{}", who(it, owner));
     let container = format!("{template}.containers[name={}]", it.name);
     let (show, shows) = (last_lines(it), shows_lines(it));
     let Some(end) = it.last() else {

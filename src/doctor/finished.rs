@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use serde_json::json;
 
 use super::litter::is_plain;
 use super::owners::{Controller, Owners};
 use super::report::many;
 use super::{DoctorFacts, Finding, ROWS_MAX, Severity};
-use crate::model::{PodRef, PodSourceKind, PodUid, short_size};
+use crate::model::{PodSourceKind, PodUid, short_size};
 
 /// Finished pods from which on they are worth a change.
 const PODS_MUCH: u64 = 50;
@@ -17,8 +16,8 @@ const PODS_MUCH: u64 = 50;
 const CLUSTER_KEEPS: u32 = 12_500;
 
 #[derive(Debug, Default)]
-struct FinishedPods {
-    pods: BTreeSet<PodUid>,
+struct FinishedPods<'a> {
+    pods: BTreeSet<&'a PodUid>,
     containers: u64,
     sandboxes: u64,
     bytes: u64,
@@ -35,32 +34,24 @@ pub(super) fn finding(facts: &DoctorFacts, owners: &Owners<'_>) -> Option<Findin
         .map(|(uid, _)| uid)
         .collect();
     let (container_bytes, sandbox_bytes) = facts.row_bytes();
-    let mut owner_of: BTreeMap<&PodUid, (String, Controller)> = BTreeMap::new();
-    let mut groups: BTreeMap<(String, Controller), FinishedPods> = BTreeMap::new();
-    let mut count = |pod: &PodRef, at: Timestamp, add: fn(&mut FinishedPods), bytes: u64| {
-        let Some(&uid) = finished.get(&pod.uid) else {
-            return;
+    let sandboxes = facts.sandboxes.iter();
+    let sandboxes = sandboxes.map(|it| (&it.pod, it.created_at, [0, 1], sandbox_bytes));
+    let containers = facts.containers.iter();
+    let containers = containers.map(|it| (&it.pod, it.created_at, [1, 0], container_bytes));
+    let mut owner_of: BTreeMap<&PodUid, Controller> = BTreeMap::new();
+    let mut groups: BTreeMap<Controller, FinishedPods<'_>> = BTreeMap::new();
+    for (pod, at, [containers, sandboxes], bytes) in sandboxes.chain(containers) {
+        let uid = pod.as_ref().and_then(|pod| finished.get(&pod.uid));
+        let (Some(pod), Some(&uid)) = (pod, uid) else {
+            continue;
         };
-        let owner = owner_of.entry(uid).or_insert_with(|| {
-            let owner = owners.owner(uid, &pod.namespace, at);
-            (pod.namespace.to_string(), owner)
-        });
+        let owner = owner_of.entry(uid);
+        let owner = owner.or_insert_with(|| owners.owner(uid, &pod.namespace, at));
         let group = groups.entry(owner.clone()).or_default();
-        group.pods.insert(uid.clone());
+        group.pods.insert(uid);
+        group.containers += containers;
+        group.sandboxes += sandboxes;
         group.bytes += bytes;
-        add(group);
-    };
-    for row in &facts.sandboxes {
-        if let Some(pod) = &row.pod {
-            let add = |group: &mut FinishedPods| group.sandboxes += 1;
-            count(pod, row.created_at, add, sandbox_bytes);
-        }
-    }
-    for row in &facts.containers {
-        if let Some(pod) = &row.pod {
-            let add = |group: &mut FinishedPods| group.containers += 1;
-            count(pod, row.created_at, add, container_bytes);
-        }
     }
     build(facts, finished.len() as u64, groups)
 }
@@ -68,21 +59,22 @@ pub(super) fn finding(facts: &DoctorFacts, owners: &Owners<'_>) -> Option<Findin
 fn build(
     facts: &DoctorFacts,
     finished: u64,
-    groups: BTreeMap<(String, Controller), FinishedPods>,
+    groups: BTreeMap<Controller, FinishedPods<'_>>,
 ) -> Option<Finding> {
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, group)| std::cmp::Reverse((group.bytes, group.pods.len())));
-    let ((namespace, owner), first) = groups.first()?;
-    let sum = |of: fn(&FinishedPods) -> u64| groups.iter().map(|(_, group)| of(group)).sum::<u64>();
+    let (owner, first) = groups.first()?;
+    let sum =
+        |of: fn(&FinishedPods<'_>) -> u64| groups.iter().map(|(_, group)| of(group)).sum::<u64>();
     let pods = sum(|group| group.pods.len() as u64);
     let bytes = sum(|group| group.bytes);
-    let look = look(namespace, owner);
+    let look = look(owner);
     let rows: Vec<_> = groups
         .iter()
         .take(ROWS_MAX)
-        .map(|((namespace, owner), group)| {
+        .map(|(owner, group)| {
             json!({
-                "namespace": namespace, "kind": owner.kind, "name": owner.name, "pods": group.pods.len(),
+                "namespace": owner.namespace, "kind": owner.kind, "name": owner.name, "pods": group.pods.len(),
                 "containers": group.containers, "sandboxes": group.sandboxes, "list_bytes": group.bytes,
             })
         })
@@ -98,9 +90,9 @@ fn build(
             short_size(bytes),
             first.pods.len(),
             if first.pods.len() == 1 { "is" } else { "are" },
-            owner.words(namespace),
+            owner.words(),
         ),
-        change(facts, namespace, owner, &look),
+        change(facts, owner, &look),
         json!({
             "pods": pods, "list_bytes": bytes, "owners": rows,
             "other_owners": groups.len().saturating_sub(ROWS_MAX),
@@ -115,8 +107,8 @@ fn build(
 }
 
 /// Returns the command that shows what crisweep cannot read: it has no right to Jobs.
-fn look(namespace: &str, owner: &Controller) -> String {
-    let (kind, name) = (owner.kind.as_str(), owner.name.as_str());
+fn look(owner: &Controller) -> String {
+    let (namespace, kind, name) = (&*owner.namespace, &*owner.kind, &*owner.name);
     if !is_plain(namespace) {
         return "kubectl get pods --field-selector=status.phase!=Running".to_owned();
     }
@@ -132,10 +124,11 @@ fn look(namespace: &str, owner: &Controller) -> String {
     }
 }
 
-fn change(facts: &DoctorFacts, namespace: &str, owner: &Controller, look: &str) -> String {
+fn change(facts: &DoctorFacts, owner: &Controller, look: &str) -> String {
+    let namespace = owner.namespace.as_str();
     match owner.kind.as_str() {
         "CronJob" | "Job" => {
-            let change = super::litter::change(owner, namespace, facts);
+            let change = super::litter::change(owner, facts);
             format!("{change} (what it is now: {look})")
         }
         "unknown" if facts.origin.source == PodSourceKind::File => {

@@ -16,8 +16,8 @@ const LITTER_MIN: u64 = 20;
 /// From here on it is worth a change.
 const LITTER_MUCH: u64 = 200;
 
-/// The litter of each namespace, or of each owner in its namespace.
-type Groups = BTreeMap<(String, Option<Controller>), Counts>;
+/// The litter of each owner, or of each namespace, which has no kind.
+type Groups = BTreeMap<Controller, Counts>;
 
 /// The litter by namespace and owner.
 #[derive(Debug, Default)]
@@ -75,16 +75,14 @@ impl Litter {
     }
 
     fn add(&mut self, owners: &Owners<'_>, pod: Option<&PodRef>, at: Timestamp, counts: &Counts) {
-        let namespace = pod.map(|pod| pod.namespace.to_string()).unwrap_or_default();
         let owner = match pod {
-            Some(pod) => owners.owner(&pod.uid, &namespace, at),
-            None => Controller::plain("unknown", ""),
+            Some(pod) => owners.owner(&pod.uid, &pod.namespace, at),
+            None => Controller::new("", "unknown", ""),
         };
+        let namespace = Controller::new(&owner.namespace, "", "");
         self.total.add(counts);
-        let of_namespace = self.namespaces.entry((namespace.clone(), None));
-        of_namespace.or_default().add(counts);
-        let of_owner = self.owners.entry((namespace, Some(owner)));
-        of_owner.or_default().add(counts);
+        self.namespaces.entry(namespace).or_default().add(counts);
+        self.owners.entry(owner).or_default().add(counts);
     }
 
     pub(super) fn top(&self) -> Top {
@@ -101,11 +99,11 @@ impl Litter {
     fn cut(&self, groups: &Groups) -> (Vec<TopRow>, Others) {
         let groups = ordered(groups);
         let rows = groups.iter().take(ROWS_MAX);
-        let rows = rows.map(|((namespace, owner), counts)| TopRow {
-            namespace: namespace.clone(),
-            kind: owner.as_ref().map(|it| it.kind.clone()),
-            name: owner.as_ref().map(|it| it.name.clone()),
-            derived: owner.as_ref().is_some_and(|it| it.derived),
+        let rows = rows.map(|(owner, counts)| TopRow {
+            namespace: owner.namespace.clone(),
+            kind: (!owner.kind.is_empty()).then(|| owner.kind.clone()),
+            name: (!owner.kind.is_empty()).then(|| owner.name.clone()),
+            derived: owner.derived,
             share: share(counts.objects(), self.total.objects()),
             counts: **counts,
         });
@@ -122,13 +120,12 @@ impl Litter {
     /// Names who leaves most.
     pub(super) fn finding(&self, facts: &DoctorFacts) -> Option<Finding> {
         let total = self.total.objects();
-        let ((namespace, owner), counts) = *ordered(&self.owners).first()?;
-        let owner = owner.as_ref()?;
+        let (owner, counts) = *ordered(&self.owners).first()?;
         if total < LITTER_MIN || counts.objects() == 0 {
             return None;
         }
         let part = percent(share(counts.objects(), total));
-        let words = owner.words(namespace);
+        let words = owner.words();
         let has = if owner.name.is_empty() || owner.kind == "Node" {
             "have"
         } else {
@@ -146,9 +143,9 @@ impl Litter {
                 counts.came_1h,
                 counts.came_24h,
             ),
-            change(owner, namespace, facts),
+            change(owner, facts),
             json!({
-                "namespace": namespace, "kind": owner.kind, "name": owner.name,
+                "namespace": owner.namespace, "kind": owner.kind, "name": owner.name,
                 "counts": counts, "total": self.total,
                 "removed_counted": facts.past.is_ok(),
                 "removed_unread": facts.past.as_ref().err(),
@@ -167,16 +164,16 @@ fn came(facts: &DoctorFacts, nothing: Counts, at: Timestamp) -> Counts {
 }
 
 /// Sorts groups: the most objects on the node first, then the most that came in a day.
-fn ordered(groups: &Groups) -> Vec<(&(String, Option<Controller>), &Counts)> {
+fn ordered(groups: &Groups) -> Vec<(&Controller, &Counts)> {
     let mut groups: Vec<_> = groups.iter().collect();
     groups.sort_by_key(|(_, it)| std::cmp::Reverse((it.objects(), it.came_24h)));
     groups
 }
 
 /// Returns the one change for what an owner's pods leave.
-pub(super) fn change(owner: &Controller, namespace: &str, facts: &DoctorFacts) -> String {
+pub(super) fn change(owner: &Controller, facts: &DoctorFacts) -> String {
     let node = &facts.config.node.name;
-    let (kind, name) = (owner.kind.as_str(), owner.name.as_str());
+    let (namespace, kind, name) = (&*owner.namespace, &*owner.kind, &*owner.name);
     let patch = |patch: &str| {
         if is_plain(namespace) && is_plain(name) {
             let kind = kind.to_lowercase();

@@ -12,9 +12,11 @@ const TEMPLATE_HASH: &str = "pod-template-hash";
 /// How far a Job's scheduled time may lie from its pods' creation.
 const SCHEDULED_WITHIN: SignedDuration = SignedDuration::from_hours(48);
 
-/// What controls pods.
+/// What controls pods of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Controller {
+    /// Its namespace; empty: not the kubelet's.
+    pub(super) namespace: String,
     /// `Deployment`, `CronJob`, ..., `Node`, `none` or `unknown`.
     pub(super) kind: String,
     /// Its name; empty for `none` and `unknown`.
@@ -24,18 +26,12 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    pub(super) fn plain(kind: &str, name: &str) -> Self {
+    pub(super) fn new(namespace: &str, kind: &str, name: &str) -> Self {
         Self {
+            namespace: namespace.to_owned(),
             kind: kind.to_owned(),
             name: name.to_owned(),
             derived: false,
-        }
-    }
-
-    fn derived(kind: &str, name: &str) -> Self {
-        Self {
-            derived: true,
-            ..Self::plain(kind, name)
         }
     }
 
@@ -45,7 +41,8 @@ impl Controller {
     }
 
     /// Names it in a sentence.
-    pub(super) fn words(&self, namespace: &str) -> String {
+    pub(super) fn words(&self) -> String {
+        let namespace = self.namespace.as_str();
         match self.kind.as_str() {
             "none" => format!("pods without an owner in namespace {namespace}"),
             "unknown" if namespace.is_empty() => "containers of no pod".to_owned(),
@@ -105,13 +102,14 @@ impl<'a> Owners<'a> {
         let listed = listed.and_then(|list| list.pods.get(uid));
         let source = self.sources.get(uid).copied();
         let source = source.or(listed.map(|pod| pod.config_source));
-        match (source, listed) {
+        let (kind, name) = match (source, listed) {
             (Some(ConfigSource::File | ConfigSource::Http), _) => {
-                Controller::plain("Node", &self.facts.config.node.name)
+                ("Node", self.facts.config.node.name.as_str())
             }
-            (_, Some(_)) => Controller::plain("none", ""),
-            (_, None) => Controller::plain("unknown", ""),
-        }
+            (_, Some(_)) => ("none", ""),
+            (_, None) => ("unknown", ""),
+        };
+        Controller::new(namespace, kind, name)
     }
 
     fn controller(&self, uid: &PodUid) -> Option<&'a PodOwner> {
@@ -122,18 +120,23 @@ impl<'a> Owners<'a> {
     }
 
     fn further_up(&self, controller: &PodOwner, namespace: &str, at: Timestamp) -> Controller {
-        match controller.kind.as_str() {
+        let PodOwner { kind, name } = controller;
+        let derived = match kind.as_str() {
             "ReplicaSet" => {
-                let key = (namespace.to_owned(), controller.name.clone());
-                let deployment = self.deployments.get(&key);
-                deployment.map(|name| Controller::derived("Deployment", name))
+                let deployment = self.deployments.get(&(namespace.to_owned(), name.clone()));
+                deployment.map(|name| ("Deployment", name.as_str()))
             }
-            "Job" => {
-                cron_job(&controller.name, at).map(|name| Controller::derived("CronJob", name))
-            }
+            "Job" => cron_job(name, at).map(|name| ("CronJob", name)),
             _ => None,
+        };
+        let (kind, name, derived) = match derived {
+            Some((kind, name)) => (kind, name, true),
+            None => (kind.as_str(), name.as_str(), false),
+        };
+        Controller {
+            derived,
+            ..Controller::new(namespace, kind, name)
         }
-        .unwrap_or_else(|| Controller::plain(&controller.kind, &controller.name))
     }
 }
 
