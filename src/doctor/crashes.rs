@@ -295,7 +295,7 @@ fn finding(facts: &DoctorFacts, owner: &Controller, loops: &[Loop<'_>]) -> Optio
             "exit_code": last.map(|it| it.exit_code), "reason": last.map(|it| &it.reason),
             "ending": last.map(|end| ending(Some(end.exit_code), &end.reason)),
             "failures_in_a_row": streak.len(), "first_failure": first_at, "last_failure": last_at,
-            "evidence": last_lines(worst),
+            "evidence": last_lines(worst).0,
         }),
     );
     Some(finding.costing(restarts.saturating_mul(row_bytes.max(1))))
@@ -317,47 +317,33 @@ fn ending_of(end: &ContainerExit) -> String {
     }
 }
 
-/// Returns the command that shows the last lines of the log; names that are not Kubernetes' are left out.
-fn last_lines(it: &Loop<'_>) -> String {
-    let kept = it.ends.iter().filter_map(|it| it.kept);
-    let number = kept.filter(|it| it.has_log).map(|it| it.number).next();
-    let which = if it.has_dead {
-        "--previous"
-    } else {
-        "--follow"
-    };
-    match number {
-        Some(number) => format!("crisweep evidence show {number}"),
-        None if is_plain(&it.pod.namespace) && is_plain(&it.pod.name) && is_plain(it.name) => {
-            format!(
-                "kubectl -n {} logs {} -c {} {which}",
-                it.pod.namespace, it.pod.name, it.name
-            )
-        }
-        None => format!("kubectl logs {which}"),
+/// Returns the command that shows the last lines of the log, and what it does; names that are not Kubernetes' are left
+/// out.
+fn last_lines(it: &Loop<'_>) -> (String, &'static str) {
+    let mut kept = it.ends.iter().filter_map(|it| it.kept);
+    if let Some(kept) = kept.find(|it| it.has_log) {
+        let show = format!("crisweep evidence show {}", kept.number);
+        return (show, "has its last lines");
     }
-}
-
-/// Says what that command shows.
-fn shows_lines(it: &Loop<'_>) -> String {
-    let what = if it.has_dead
-        || it
-            .ends
-            .iter()
-            .any(|it| it.kept.is_some_and(|kept| kept.has_log))
-    {
-        "has its last lines"
+    let (which, does) = if it.has_dead {
+        ("--previous", "has its last lines")
     } else {
-        "shows its next end"
+        ("--follow", "shows its next end")
     };
-    format!("{} {what}", last_lines(it))
+    let (namespace, pod, name) = (&it.pod.namespace, &it.pod.name, it.name);
+    let show = if [namespace, pod, name].into_iter().all(|it| is_plain(it)) {
+        format!("kubectl -n {namespace} logs {pod} -c {name} {which}")
+    } else {
+        format!("kubectl logs {which}")
+    };
+    (show, does)
 }
 
 /// Returns the command that shows the runtime's message, which is kept also of a container without a log.
 fn message(it: &Loop<'_>) -> String {
     match it.ends.iter().find_map(|it| it.kept) {
         Some(kept) => format!("crisweep evidence show {}", kept.number),
-        None => last_lines(it),
+        None => last_lines(it).0,
     }
 }
 
@@ -370,7 +356,7 @@ fn change(it: &Loop<'_>, owner: &Controller) -> String {
     let article = if owner.is_pod_itself() { "the " } else { "" };
     let owner = format!("{article}{}", who(it, owner));
     let container = format!("{template}.containers[name={}]", it.name);
-    let (show, shows) = (last_lines(it), shows_lines(it));
+    let (show, does) = last_lines(it);
     let Some(end) = it.last() else {
         return format!("read why it ends: {show}");
     };
@@ -380,7 +366,7 @@ fn change(it: &Loop<'_>, owner: &Controller) -> String {
         }
         // The runtime does not say which containers are init containers.
         (0, _) => format!(
-            "its process ends by itself: keep it in the foreground, or run it as a Job ({shows}); an \
+            "its process ends by itself: keep it in the foreground, or run it as a Job ({show} {does}); an \
              init container must end: find what starts its pod anew"
         ),
         (126..=128, _) => format!(
@@ -391,6 +377,6 @@ fn change(it: &Loop<'_>, owner: &Controller) -> String {
             "correct {container}.livenessProbe in {owner}, if the pod's events name it as the one that kills: kubectl \
              describe pod; else {show}"
         ),
-        _ => format!("mend what it fails on: {shows}"),
+        _ => format!("mend what it fails on: {show} {does}"),
     }
 }
