@@ -4,16 +4,14 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cli::command::text::{clipped, table, wrapped_at};
+use crate::cli::command::text::{clipped, table, titled};
 use crate::cli::service::NOT_UNDERSTOOD;
 use crate::model::escape;
 
 /// Where the text of each finding begins.
 const INDENT: usize = 9;
-/// Lines of one text in a wide window.
-const LINES_MIN: usize = 3;
-/// Characters of one text: four lines of a usual window, more and shorter ones of a narrow one.
-const TEXT_MAX: usize = 364;
+/// Characters of one text: five lines of a usual window, more and shorter ones of a narrow one.
+const TEXT_MAX: usize = 450;
 /// Owners shown; the JSON has more.
 const OWNERS: usize = 4;
 /// Columns for an owner's name.
@@ -76,52 +74,48 @@ struct ShownOwner {
 /// Formats an answer of `GET /api/v1/doctor`.
 pub(super) fn of(report: Value, window: TerminalSize) -> anyhow::Result<String> {
     let shown: ShownReport = serde_json::from_value(report).context(NOT_UNDERSTOOD)?;
-    let mut lines = wrapped(&shown.summary, window.columns);
+    let mut text = part(window.columns, "", &shown.summary, 0);
     let owners = owners(&shown.top.owners, window);
     // A line for what is left out, and the prompt's.
-    let room = window.rows.saturating_sub(owners.len() + 2);
+    let room = window.rows.saturating_sub(owners.lines().count() + 2);
     let mut left_out = 0;
     for finding in &shown.findings {
-        let text = of_finding(finding, window);
-        if left_out > 0 || lines.len() + text.len() > room {
+        let more = of_finding(finding, window.columns);
+        if left_out > 0 || text.lines().count() + more.lines().count() > room {
             left_out += 1;
         } else {
-            lines.extend(text);
+            text.push_str(&more);
         }
     }
     if left_out > 0 {
         let more = format!("{:INDENT$}{left_out} more: --output json has them all", "");
-        lines.push(clipped(&more, window.columns));
+        text.push_str(&format!("{}\n", clipped(&more, window.columns)));
     }
-    lines.extend(owners);
-    let lines = lines.iter().map(|line| format!("{}\n", line.trim_end()));
-    Ok(lines.collect())
+    Ok(text + &owners)
 }
 
-fn of_finding(finding: &ShownFinding, window: TerminalSize) -> Vec<String> {
-    let width = window.columns.saturating_sub(INDENT);
-    let summary = wrapped(&finding.summary, width);
-    let change = wrapped(&finding.change, width.saturating_sub(2));
-    let head = summary.iter().enumerate().map(|(number, line)| {
-        let title = if number == 0 {
-            finding.severity.as_str()
-        } else {
-            ""
-        };
-        format!(
-            "{:<INDENT$}{line}",
-            clipped(&escape::line(title), INDENT - 1)
-        )
-    });
-    let is_none = finding.change == "none needed";
-    let change = change.iter().enumerate().map(|(number, line)| {
-        let mark = if number == 0 { "> " } else { "  " };
-        format!("{:INDENT$}{mark}{line}", "")
-    });
-    head.chain(change.filter(|_| !is_none)).collect()
+fn of_finding(finding: &ShownFinding, columns: usize) -> String {
+    let severity = clipped(&escape::line(&finding.severity), INDENT - 1);
+    let mut text = part(columns, &severity, &finding.summary, INDENT);
+    if finding.change != "none needed" {
+        let mark = format!("{:INDENT$}>", "");
+        text.push_str(&part(columns, &mark, &finding.change, INDENT + 2));
+    }
+    text
 }
 
-fn owners(owners: &[ShownOwner], window: TerminalSize) -> Vec<String> {
+/// Writes a text of bounded length beside its title; a word that is longer than a line is broken.
+fn part(columns: usize, title: &str, text: &str, indent: usize) -> String {
+    let mut words = Vec::new();
+    for word in clipped(&escape::line(text), TEXT_MAX).split_whitespace() {
+        let letters: Vec<char> = word.chars().collect();
+        let pieces = letters.chunks(columns - indent);
+        words.extend(pieces.map(String::from_iter));
+    }
+    titled(columns, title, &words.join(" "), indent)
+}
+
+fn owners(owners: &[ShownOwner], window: TerminalSize) -> String {
     let has_any =
         |it: &ShownOwner| it.dead_containers > Some(0) || it.not_ready_sandboxes > Some(0);
     let leaves = |it: &&ShownOwner| has_any(it) || it.came_24h > 0;
@@ -136,9 +130,7 @@ fn owners(owners: &[ShownOwner], window: TerminalSize) -> Vec<String> {
     };
     let mut rows = table(&titles);
     let name_columns = NAME_COLUMNS.min(window.columns.saturating_sub(figures));
-    let mut is_empty = true;
     for owner in owners.iter().filter(leaves).take(OWNERS) {
-        is_empty = false;
         let mut name = format!("{}/{}", owner.namespace, owner.kind);
         if !owner.name.is_empty() {
             name.push_str(&format!("/{}", owner.name));
@@ -151,39 +143,15 @@ fn owners(owners: &[ShownOwner], window: TerminalSize) -> Vec<String> {
             owner.came_24h.to_string(),
         ]);
     }
-    if is_empty {
-        return Vec::new();
+    if rows.is_empty() {
+        return String::new();
     }
-    let text = rows.trim_fmt();
-    let lines = text
-        .lines()
-        .map(|line| line.strip_prefix(' ').unwrap_or(line));
-    let lines = lines.map(|line| clipped(line, window.columns));
-    std::iter::once(String::new()).chain(lines).collect()
-}
-
-/// Breaks a text into lines, within bounds; a word that is longer than a line is broken too.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let width = width.max(20);
-    let most = TEXT_MAX.div_ceil(width).max(LINES_MIN);
-    let mut parts = Vec::new();
-    for word in escape::line(text).split_whitespace() {
-        let letters: Vec<char> = word.chars().collect();
-        parts.extend(
-            letters
-                .chunks(width)
-                .map(|part| part.iter().collect::<String>()),
-        );
+    let mut text = "\n".to_owned();
+    for line in rows.trim_fmt().lines() {
+        let line = clipped(line.strip_prefix(' ').unwrap_or(line), window.columns);
+        text.push_str(&format!("{line}\n"));
     }
-    let lines = wrapped_at(width, &parts.join(" "), 0);
-    let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
-    if lines.len() > most {
-        lines.truncate(most);
-        if let Some(last) = lines.last_mut() {
-            *last = clipped(&format!("{last} …"), width);
-        }
-    }
-    lines
+    text
 }
 
 #[cfg(test)]
