@@ -9,10 +9,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
-use super::Output;
 use super::command::looked;
 use super::output::{print, print_json};
-use super::service::{LOOKS_ITSELF, ServiceQuery, Site};
+use super::service::{ServiceQuery, Site};
+use super::{Ending, Output};
 use crate::doctor::{Doctor, NODE_UNREAD, diagnose};
 use text::TerminalSize;
 
@@ -45,9 +45,9 @@ Examples:
 ///
 /// # Errors
 /// If the node cannot be looked at.
-pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
-    let answer = ServiceQuery::once(&site, PATIENCE, "/api/v1/doctor", LOOKS_ITSELF);
-    let report = match answer.await? {
+pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<Ending> {
+    let question = ServiceQuery::within(&site, PATIENCE).await;
+    let report = match question.ask("/api/v1/doctor").await? {
         Some(report) => report,
         None => own(site).await?,
     };
@@ -58,7 +58,7 @@ pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
         Output::Json => print_json(&report)?,
         Output::Table => print(&text::of(report, TerminalSize::of_terminal())?)?,
     }
-    Ok(is_read)
+    Ok(is_read.into())
 }
 
 /// Takes a look and reports from it.

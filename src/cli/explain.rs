@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Output;
 use super::command::looked;
 use super::output::{print, print_json};
-use super::service::{LOOKS_ITSELF, ServiceQuery, Site};
+use super::service::{ServiceQuery, Site};
 use crate::gc;
 use crate::gc::explain::Explainer;
 use crate::model::{Targets, escape};
@@ -55,18 +55,17 @@ Examples:
 ///
 /// # Errors
 /// If nothing or too much has this id, or the node cannot be looked at.
-pub async fn run(site: Site, args: ExplainArgs) -> anyhow::Result<bool> {
+pub async fn run(site: Site, args: ExplainArgs) -> anyhow::Result<()> {
     let path = format!("/api/v1/explain/{}", escape::url(&args.id));
-    let answer = ServiceQuery::once(&site, PATIENCE, &path, LOOKS_ITSELF);
-    let value = match answer.await? {
+    let question = ServiceQuery::within(&site, PATIENCE).await;
+    let value = match question.ask(&path).await? {
         Some(value) => value,
         None => own(&site, &args.id).await?,
     };
     match args.output {
-        Output::Json => print_json(&value)?,
-        Output::Table => print(&text::of(value)?)?,
+        Output::Json => print_json(&value),
+        Output::Table => print(&text::of(value)?),
     }
-    Ok(true)
 }
 
 /// Takes a look and explains from it.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use jiff::{SignedDuration, Timestamp};
@@ -14,7 +13,7 @@ use super::Output;
 use super::command::args::whole;
 use super::command::text::{outcome_ink, pass_ink, pass_text, table};
 use super::database;
-use super::output::{note, print_json, print_on};
+use super::output::{print_json, print_on};
 use super::screen::{Ink, Screen, Wide};
 use super::service::{ServiceQuery, Site};
 use crate::config::Config;
@@ -77,36 +76,27 @@ struct ShownPasses {
 ///
 /// # Errors
 /// If there is no such pass, or nothing can be read.
-pub async fn run(site: &Site, args: &PassesArgs) -> anyhow::Result<bool> {
+pub async fn run(site: &Site, args: &PassesArgs) -> anyhow::Result<()> {
     let answer = match asked(site, args).await? {
-        Ok(answer) => answer,
-        Err(why) => {
-            note(&format!(
-                "{why}: this command reads the database in state.dir"
-            ));
-            own(&site.config, args).await?
-        }
+        Some(answer) => answer,
+        None => own(&site.config, args).await?,
     };
     let screen = Screen::of_stdout(args.wide);
     match (args.output, &args.id) {
-        (Output::Json, None) => print_json(&json!({ "passes": answer.passes }))?,
+        (Output::Json, None) => print_json(&json!({ "passes": answer.passes })),
         (Output::Json, Some(_)) => print_json(&json!({
             "pass": answer.passes.first(),
             "removals": answer.removals,
-        }))?,
-        (Output::Table, None) => {
-            print_on(&screen, &passes_text(&answer.passes, &screen), row_ink)?;
-        }
+        })),
+        (Output::Table, None) => print_on(&screen, &passes_text(&answer.passes, &screen), row_ink),
         (Output::Table, Some(_)) => {
             let pass = answer.passes.first();
             let pass = pass.map(|pass| pass_text(pass, &screen));
             let limit = args.limit.unwrap_or(REMOVALS_MAX);
             let removals = removals_text(&answer.removals, limit, &screen);
-            let text = pass.unwrap_or_default() + &removals;
-            print_on(&screen, &text, pass_ink)?;
+            print_on(&screen, &(pass.unwrap_or_default() + &removals), pass_ink)
         }
     }
-    Ok(true)
 }
 
 /// The colour of a row of the list of passes: that of its outcome.
@@ -119,15 +109,15 @@ fn row_ink(line: &str) -> Option<Ink> {
         .filter(|ink| *ink != Ink::Good)
 }
 
-/// Asks the service; the inner error says why it told nothing.
-async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<ShownPasses, String>> {
+/// Asks the service; `None`: it told nothing.
+async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Option<ShownPasses>> {
     #[derive(Deserialize)]
     struct Removals {
         removals: Vec<RemovalRecord>,
     }
-    let question = ServiceQuery::within(site, SERVICE_PATIENCE)
-        .await
-        .up_to(ANSWER_MAX_BYTES);
+    let question = ServiceQuery::within(site, SERVICE_PATIENCE).await;
+    let question = question.up_to(ANSWER_MAX_BYTES);
+    let question = question.or_else("this command reads the database in state.dir");
     let Some(id) = &args.id else {
         let passes = recent(&question, args.limit.unwrap_or(PASSES)).await?;
         return Ok(passes.map(|passes| ShownPasses {
@@ -136,9 +126,8 @@ async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<ShownPas
         }));
     };
     let (id, limit) = (escape::url(id), args.limit.unwrap_or(REMOVALS_MAX));
-    let pass = match question.ask(&format!("/api/v1/passes/{id}")).await? {
-        Ok(pass) => pass,
-        Err(why) => return Ok(Err(why)),
+    let Some(pass) = question.ask(&format!("/api/v1/passes/{id}")).await? else {
+        return Ok(None);
     };
     let path = format!("/api/v1/removals?pass={id}&limit={limit}");
     let removals = question.ask(&path).await?;
@@ -149,7 +138,7 @@ async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<ShownPas
 }
 
 /// Asks for the last passes, page by page.
-async fn recent(question: &ServiceQuery, limit: u32) -> anyhow::Result<Result<Vec<Pass>, String>> {
+async fn recent(question: &ServiceQuery, limit: u32) -> anyhow::Result<Option<Vec<Pass>>> {
     #[derive(Deserialize)]
     struct PassesPage {
         passes: Vec<Pass>,
@@ -165,22 +154,20 @@ async fn recent(question: &ServiceQuery, limit: u32) -> anyhow::Result<Result<Ve
     };
     let mut shown = Vec::new();
     loop {
-        let PassesPage { passes, next } = match question.ask(&path).await? {
-            Ok(page) => page,
-            Err(why) => return Ok(Err(why)),
+        let Some(PassesPage { passes, next }) = question.ask(&path).await? else {
+            return Ok(None);
         };
         shown.extend(passes);
         let Some(next) = next.filter(|_| shown.len() < most) else {
             shown.truncate(most);
-            return Ok(Ok(shown));
+            return Ok(Some(shown));
         };
         path = format!("/api/v1/passes?limit={PASSES_MAX}&before={next}");
     }
 }
 
 async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<ShownPasses> {
-    let dir = config.state.dir.clone();
-    let dir = dir.context("nothing is kept (state.dir: null)")?;
+    let dir = database::dir(config)?;
     let args = args.clone();
     let read = move || -> anyhow::Result<ShownPasses> {
         let passes = PassFilter {

@@ -149,19 +149,17 @@ async fn run_on(
     command: Option<Command>,
     reload: http::Reload,
 ) -> anyhow::Result<Ending> {
-    let is_good = match command {
-        None | Some(Command::Serve) => serve(site.config, site.endpoint, reload)
-            .await
-            .map(|()| true),
+    let done = match command {
+        None | Some(Command::Serve) => serve(site.config, site.endpoint, reload).await,
         #[cfg(feature = "demo")]
-        Some(Command::Demo) => demo::run(site.config).await.map(|()| true),
-        Some(Command::Status(args)) => status::run(site, args).await,
-        Some(Command::Plan(args)) => command::plan::run(site, args).await,
+        Some(Command::Demo) => demo::run(site.config).await,
+        Some(Command::Status(args)) => return status::run(site, args).await,
         Some(Command::Gc(args)) => return command::gc::run(site, args).await,
+        Some(Command::Doctor(args)) => return Box::pin(doctor::run(site, args)).await,
+        Some(Command::Plan(args)) => command::plan::run(site, args).await,
         Some(Command::Evidence(args)) => command::evidence::run(&site, args).await,
         Some(Command::Snapshot(args)) => command::snapshot::run(&site, args).await,
         Some(Command::Explain(args)) => explain::run(site, args).await,
-        Some(Command::Doctor(args)) => Box::pin(doctor::run(site, args)).await,
         Some(Command::Passes(args)) => passes::run(&site, &args).await,
         Some(
             Command::Check(_)
@@ -171,9 +169,9 @@ async fn run_on(
             | Command::Simulate(_)
             | Command::Completions(_)
             | Command::Man(_),
-        ) => Ok(true),
+        ) => Ok(()),
     };
-    is_good.map(Ending::from)
+    done.map(|()| Ending::Good)
 }
 
 /// Returns the log level of a command that writes its answer on standard output. The answers of `gc` and `check` contain

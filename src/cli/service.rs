@@ -11,7 +11,6 @@ use std::time::Duration;
 use anyhow::Context;
 use reqwest::{Client, ClientBuilder, StatusCode};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::output::note;
@@ -29,9 +28,6 @@ const USER_AGENT: &str = concat!("crisweep-command/", env!("CARGO_PKG_VERSION"))
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest answer that is read, where the question names no other bound.
 const ANSWER_MAX_BYTES: usize = 4 << 20;
-
-/// What a command does without the service.
-pub(super) const LOOKS_ITSELF: &str = "this command looks for itself";
 
 /// Why a command does not ask the service where `--runtime-endpoint` is given.
 const RUNTIME_NAMED: &str = "--runtime-endpoint names a runtime";
@@ -102,26 +98,11 @@ pub(super) struct ServiceQuery {
     patience: Duration,
     by: Instant,
     answer_max_bytes: usize,
+    /// What the command does where the service tells nothing.
+    instead: String,
 }
 
 impl ServiceQuery {
-    /// Asks for one path of the service within the limit. `None`: the command works by itself, which is said with these
-    /// words and the reason.
-    ///
-    /// # Errors
-    /// As [`Self::ask`].
-    pub(super) async fn once(
-        site: &Site,
-        limit: Duration,
-        path: &str,
-        instead: &str,
-    ) -> anyhow::Result<Option<Value>> {
-        let answer = Self::within(site, limit).await.ask(path).await?;
-        Ok(answer
-            .inspect_err(|why| note(&format!("{why}: {instead}")))
-            .ok())
-    }
-
     /// Prepares questions that are answered within the limit.
     pub(super) async fn within(site: &Site, limit: Duration) -> Self {
         Self::new(site, limit, Instant::now() + limit).await
@@ -142,6 +123,7 @@ impl ServiceQuery {
             patience: limit / 4,
             by,
             answer_max_bytes: ANSWER_MAX_BYTES,
+            instead: "this command looks for itself".to_owned(),
         }
     }
 
@@ -151,26 +133,28 @@ impl ServiceQuery {
         self
     }
 
-    /// Asks for a path, and says on standard error that the service answers. The inner error says why it told nothing;
-    /// the command then works by itself.
+    /// Says in these words what the command does where the service tells nothing.
+    pub(super) fn or_else(mut self, instead: impl Into<String>) -> Self {
+        self.instead = instead.into();
+        self
+    }
+
+    /// Asks for a path, and says on standard error that the service answers. `None`: the command works by itself, and
+    /// standard error says why.
     ///
     /// # Errors
     /// With the service's own words, if it refuses; or if it was named and does not answer.
-    pub(super) async fn ask<T: DeserializeOwned>(
-        &self,
-        path: &str,
-    ) -> anyhow::Result<Result<T, String>> {
-        match self.bytes(path).await? {
-            Ok(body) => Ok(Ok(serde_json::from_slice(&body).context(NOT_UNDERSTOOD)?)),
-            Err(why) => Ok(Err(why)),
-        }
+    pub(super) async fn ask<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Option<T>> {
+        let body = self.bytes(path).await?;
+        let answer = body.map(|body| serde_json::from_slice(&body).context(NOT_UNDERSTOOD));
+        answer.transpose()
     }
 
     /// The same for an answer that is no JSON.
     ///
     /// # Errors
     /// As [`Self::ask`].
-    pub(super) async fn bytes(&self, path: &str) -> anyhow::Result<Result<Vec<u8>, String>> {
+    pub(super) async fn bytes(&self, path: &str) -> anyhow::Result<Option<Vec<u8>>> {
         let (found, status, body) = match self.answer(path).await {
             Ok(answer) => answer,
             Err(failure) => return self.instead(failure.words),
@@ -179,7 +163,7 @@ impl ServiceQuery {
             StatusCode::OK => {
                 let words = format!("the running service answers ({})", found.shown);
                 self.said.call_once(|| note(&words));
-                Ok(Ok(body))
+                Ok(Some(body))
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 self.instead(found.refusal(status, &body))
@@ -189,11 +173,12 @@ impl ServiceQuery {
     }
 
     /// The command works by itself, unless a service was named.
-    pub(super) fn instead<T>(&self, why: String) -> anyhow::Result<Result<T, String>> {
+    pub(super) fn instead<T>(&self, why: String) -> anyhow::Result<Option<T>> {
         if self.named().is_some() {
             anyhow::bail!(why);
         }
-        Ok(Err(why))
+        note(&format!("{why}: {}", self.instead));
+        Ok(None)
     }
 
     /// Returns the service that `--service.url` names, if it names one.
@@ -235,14 +220,8 @@ impl ServiceQuery {
                     let words = format!("{} says that it hangs: restart it", address.at());
                     return Err(ServiceFailureKind::Hangs.with(words));
                 }
-                Ok((
-                    status @ (StatusCode::SERVICE_UNAVAILABLE
-                    | StatusCode::UNAUTHORIZED
-                    | StatusCode::FORBIDDEN),
-                    body,
-                )) => ServiceFailureKind::Refuses.with(address.refusal(status, &body)),
-                // It says itself that it speaks TLS there.
-                Ok((status, body)) if body.starts_with(b"crisweep") => {
+                // A service of crisweep says itself that it speaks TLS there.
+                Ok((status, body)) if is_refusal(status) || body.starts_with(b"crisweep") => {
                     ServiceFailureKind::Refuses.with(address.refusal(status, &body))
                 }
                 Ok(_) => address.foreign(""),
@@ -256,6 +235,11 @@ impl ServiceQuery {
             "no service answers: web.listen of this configuration names no address of this machine";
         Err(failed.unwrap_or_else(|| ServiceFailureKind::Down.with(nowhere)))
     }
+}
+
+/// Says whether a service may refuse a probe with this status.
+fn is_refusal(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 401 | 403 | 503)
 }
 
 fn says_that_it_hangs(body: &[u8]) -> bool {

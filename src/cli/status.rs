@@ -9,12 +9,12 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::Output;
 use super::check;
 use super::command::looked;
 use super::output::{print_json, print_on};
 use super::screen::Screen;
 use super::service::{NOT_UNDERSTOOD, ServiceQuery, Site};
+use super::{Ending, Output};
 use crate::http;
 
 /// How long the service may take: a look at the node takes it up to 3 s.
@@ -48,23 +48,24 @@ Examples:
 ///
 /// # Errors
 /// If the node cannot be looked at, or the named service does not answer.
-pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<bool> {
+pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<Ending> {
     let instead = "this command looks for itself, and knows nothing of passes";
-    let answer = ServiceQuery::once(&site, PATIENCE, "/api/v1/status", instead);
-    let (status, by) = match answer.await? {
+    let question = ServiceQuery::within(&site, PATIENCE).await;
+    let question = question.or_else(instead);
+    let (status, by) = match question.ask("/api/v1/status").await? {
         Some(status) => (status, "service"),
         None => (own(&site).await?, "runtime"),
     };
     // A service may say whatever it knows. Without one, nothing is known of a node whose runtime does not answer.
     let is_looked_at = by == "service" || status.pointer("/runtime/up") == Some(&Value::Bool(true));
     if args.output == Output::Json {
-        return print_json(&status).map(|()| is_looked_at);
+        return print_json(&status).map(|()| is_looked_at.into());
     }
     let marks = &site.config.thresholds;
     let judged = check::judged(&status, marks, site.policy(), by).context(NOT_UNDERSTOOD)?;
     let screen = Screen::of_stdout(super::screen::Wide::default());
     let text = text::of(&status, &judged, &screen);
-    print_on(&screen, &text, text::ink).map(|()| is_looked_at)
+    print_on(&screen, &text, text::ink).map(|()| is_looked_at.into())
 }
 
 /// Looks at the node; returns what the service would tell of it.

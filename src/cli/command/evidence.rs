@@ -1,7 +1,6 @@
 //! `crisweep evidence`: what was kept of removed containers, from the running service or, without one, from its
 //! database. Changes nothing.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -16,10 +15,9 @@ use super::text::table;
 use crate::cli::Output;
 use crate::cli::database;
 use crate::cli::help::texts;
-use crate::cli::output::{note, print, print_bytes, print_json, print_on};
+use crate::cli::output::{print, print_bytes, print_json, print_on};
 use crate::cli::screen::{Ink, Screen, Wide};
 use crate::cli::service::{ServiceQuery, Site};
-use crate::config::Config;
 use crate::evidence::{cri_log, unpack};
 use crate::model::{Evidence, escape, short_duration, short_size};
 use crate::state::{self, EvidenceFilter, EvidenceFound, EvidenceOf};
@@ -174,12 +172,11 @@ impl ShowArgs {
 ///
 /// # Errors
 /// If it cannot be read, or there is none with this id.
-pub async fn run(site: &Site, args: EvidenceArgs) -> anyhow::Result<bool> {
+pub async fn run(site: &Site, args: EvidenceArgs) -> anyhow::Result<()> {
     match args.command.unwrap_or(EvidenceCommand::List(args.list)) {
         EvidenceCommand::List(args) => list(site, &args).await,
         EvidenceCommand::Show(args) => show(site, &args).await,
     }
-    .map(|()| true)
 }
 
 async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
@@ -188,9 +185,9 @@ async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
     let question = question(site).await;
     let path = format!("/api/v1/evidence?{}", joined(&args.pairs()));
     let listed: EvidencePage = match question.ask(path.trim_end_matches('?')).await? {
-        Ok(listed) => listed,
-        Err(why) => {
-            let dir = own(&site.config, &why)?;
+        Some(listed) => listed,
+        None => {
+            let dir = database::dir(&site.config)?;
             let page = database::read(move || Ok(state::ask(&dir, &filter)?)).await?;
             let (evidence, next) = (page.rows, page.next);
             EvidencePage { evidence, next }
@@ -211,13 +208,13 @@ async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
     let path = format!("/api/v1/evidence/{}", args.id);
     let question = question(site).await;
     let (evidence, log) = match question.ask::<Evidence>(&path).await? {
-        Ok(evidence) => {
+        Some(evidence) => {
             let path = format!("/api/v1/evidence/{}/log?raw=true", evidence.number);
             let log = question.bytes(&path).await?;
-            (evidence, log.map_err(anyhow::Error::msg)?)
+            (evidence, log.context("the service did not send the log")?)
         }
-        Err(why) => {
-            let (dir, of) = (own(&site.config, &why)?, EvidenceOf(args.id.clone()));
+        None => {
+            let (dir, of) = (database::dir(&site.config)?, EvidenceOf(args.id.clone()));
             match database::read(move || Ok(state::ask(&dir, &of)?)).await? {
                 EvidenceFound::One(evidence, packed) => {
                     let log = unpack(&packed).context("the kept log is damaged")?;
@@ -241,16 +238,11 @@ async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
 }
 
 async fn question(site: &Site) -> ServiceQuery {
-    ServiceQuery::within(site, TIMEOUT).await.up_to(ANSWER_MAX)
-}
-
-/// The state directory, read without the service; says so.
-fn own(config: &Config, why: &str) -> anyhow::Result<PathBuf> {
-    let dir = config.state.dir.clone();
-    let dir = dir.with_context(|| format!("{why}, and state.dir is null: nothing is kept"))?;
-    let place = dir.display();
-    note(&format!("{why}: this is from the database in {place}"));
-    Ok(dir)
+    let question = ServiceQuery::within(site, TIMEOUT).await;
+    let question = question.up_to(ANSWER_MAX);
+    let dir = site.config.state.dir.as_ref();
+    let place = dir.map_or("state.dir".to_owned(), |dir| dir.display().to_string());
+    question.or_else(format!("this is from the database in {place}"))
 }
 
 /// One row for each, for a terminal.

@@ -12,7 +12,7 @@ use super::{looked, service};
 use crate::cli::Output;
 use crate::cli::output::{note, print, print_json, print_on};
 use crate::cli::screen::Screen;
-use crate::cli::service::{LOOKS_ITSELF, NOT_UNDERSTOOD, ServiceQuery, Site};
+use crate::cli::service::{NOT_UNDERSTOOD, ServiceQuery, Site};
 use crate::gc;
 use crate::model::escape;
 
@@ -21,48 +21,28 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// The largest plan: 40,000 objects are 12 MiB.
 const PLAN_MAX_BYTES: usize = 128 << 20;
 
-/// Runs `crisweep plan`; returns whether everything succeeded.
+/// Runs `crisweep plan`.
 ///
 /// # Errors
 /// If the runtime is not found or does not answer.
-pub async fn run(site: Site, args: PlanArgs) -> anyhow::Result<bool> {
+pub async fn run(site: Site, args: PlanArgs) -> anyhow::Result<()> {
     if args.save {
         return save(&site, &args.pass).await;
     }
-    match asked(&site, &args.pass).await? {
-        Ok((plan, status)) => {
-            if args.pass.output == Output::Json {
-                let plan = String::from_utf8_lossy(&plan);
-                print(&escape::json(&plan))?;
-            } else {
-                let shown: ShownPlan = serde_json::from_slice(&plan).context(NOT_UNDERSTOOD)?;
-                show(&shown.with_status(&status), &args)?;
-            }
-        }
-        Err(why) => {
-            note(&format!("{why}: {LOOKS_ITSELF}"));
-            own(&site, &args).await?;
-        }
-    }
-    Ok(true)
-}
-
-/// Asks the service for its plan and its status; the inner error says why it told nothing.
-async fn asked(site: &Site, args: &PassArgs) -> anyhow::Result<Result<(Vec<u8>, Value), String>> {
-    let question = ServiceQuery::within(site, PATIENCE).await;
+    let question = ServiceQuery::within(&site, PATIENCE).await;
     let question = question.up_to(PLAN_MAX_BYTES);
-    let path = format!("/api/v1/plan?{}", service::query(args));
-    let plan = match question.bytes(path.trim_end_matches('?')).await? {
-        Ok(plan) => plan,
-        Err(why) => return Ok(Err(why)),
+    let path = format!("/api/v1/plan?{}", service::query(&args.pass));
+    let Some(plan) = question.bytes(path.trim_end_matches('?')).await? else {
+        return own(&site, &args).await;
     };
+    if args.pass.output == Output::Json {
+        return print(&escape::json(&String::from_utf8_lossy(&plan)));
+    }
+    let shown: ShownPlan = serde_json::from_slice(&plan).context(NOT_UNDERSTOOD)?;
     // It only completes the answer: without it the table says less.
-    let status = match args.output {
-        Output::Table => question.ask("/api/v1/status").await.ok(),
-        Output::Json => None,
-    };
-    let status = status.and_then(Result::ok).unwrap_or_default();
-    Ok(Ok((plan, status)))
+    let status = question.answer("/api/v1/status").await.ok();
+    let status: Option<Value> = status.and_then(|it| serde_json::from_slice(&it.2).ok());
+    show(&shown.with_status(&status.unwrap_or_default()), &args)
 }
 
 /// Takes a look and plans on it.
@@ -97,7 +77,7 @@ fn show(plan: &ShownPlan, args: &PlanArgs) -> anyhow::Result<()> {
 }
 
 /// Has the service save its plan, and says how to have it carried out.
-async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<bool> {
+async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<()> {
     let text = service::save(site, args).await?;
     let saved: service::ShownSavedPlan = serde_json::from_str(&text).context(NOT_UNDERSTOOD)?;
     let flags = site.remote.as_ref().map_or("", |remote| &remote.flags);
@@ -112,12 +92,12 @@ async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<bool> {
         Output::Json => {
             print(&escape::json(&text))?;
             note(&apply);
+            Ok(())
         }
         Output::Table => {
             let screen = Screen::of_stdout(crate::cli::screen::Wide::default());
             let counts = text::counts(&saved.summary, &screen);
-            print(&format!("{counts}\n{apply}"))?;
+            print(&format!("{counts}\n{apply}"))
         }
     }
-    Ok(true)
 }

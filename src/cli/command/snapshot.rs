@@ -54,7 +54,7 @@ Examples:
 ///
 /// # Errors
 /// If the node cannot be read, or the file cannot be written.
-pub async fn run(site: &Site, args: SnapshotArgs) -> anyhow::Result<bool> {
+pub async fn run(site: &Site, args: SnapshotArgs) -> anyhow::Result<()> {
     let is_stdout = args.file.as_os_str() == "-";
     if is_stdout && io::stdout().is_terminal() {
         anyhow::bail!("standard output is a terminal, and the file is no text: name a file");
@@ -77,14 +77,9 @@ pub async fn run(site: &Site, args: SnapshotArgs) -> anyhow::Result<bool> {
     }
     let asked = from_service(site, args.pass.as_deref()).await?;
     let (bytes, by) = match (asked, &args.pass) {
-        (Ok((bytes, service)), _) => (bytes, service),
-        (Err(why), pass) => {
-            note(&format!("{why}: looking without it"));
-            match pass {
-                Some(pass) => (kept(&site.config, pass).await?, "the database".to_owned()),
-                None => (own(site).await?, "a look of its own".to_owned()),
-            }
-        }
+        (Some(answer), _) => answer,
+        (None, Some(pass)) => (kept(&site.config, pass).await?, "the database".to_owned()),
+        (None, None) => (own(site).await?, "a look of its own".to_owned()),
     };
     let file = snapshot_file::decode(&*bytes).with_context(|| format!("what came from {by}"))?;
     if is_stdout {
@@ -93,7 +88,7 @@ pub async fn run(site: &Site, args: SnapshotArgs) -> anyhow::Result<bool> {
         write_private(&args.file, &bytes, existing).map_err(named)?;
     }
     note(&escape::line(&told(&args.file, &bytes, &by, &file)));
-    Ok(true)
+    Ok(())
 }
 
 fn told(path: &Path, bytes: &[u8], by: &str, file: &SnapshotFile) -> String {
@@ -109,20 +104,20 @@ fn told(path: &Path, bytes: &[u8], by: &str, file: &SnapshotFile) -> String {
     )
 }
 
-/// Returns the running service's file, and who gave it. The inner error says why there is none; the command then looks
-/// itself.
+/// Returns the running service's file, and who gave it. `None`: the command looks itself, and standard error says why.
 async fn from_service(
     site: &Site,
     pass: Option<&str>,
-) -> anyhow::Result<Result<(Vec<u8>, String), String>> {
+) -> anyhow::Result<Option<(Vec<u8>, String)>> {
     let path = match pass {
         Some(pass) => format!("/api/v1/snapshot?pass={}", escape::url(pass)),
         None => "/api/v1/snapshot".to_owned(),
     };
     let max = usize::try_from(FILE_MAX_BYTES).unwrap_or(usize::MAX);
     let question = ServiceQuery::within(site, TIMEOUT).await.up_to(max);
+    let question = question.or_else("looking without it");
     match question.answer(&path).await {
-        Ok((found, StatusCode::OK, bytes)) => Ok(Ok((bytes, found.at()))),
+        Ok((found, StatusCode::OK, bytes)) => Ok(Some((bytes, found.at()))),
         // The service could not read the lists either, or has no such pass.
         Ok((found, status, bytes))
             if status.is_server_error() || (pass.is_some() && status == StatusCode::NOT_FOUND) =>
@@ -136,8 +131,7 @@ async fn from_service(
 
 /// Reads the snapshot from before a pass from the database.
 async fn kept(config: &Config, pass: &str) -> anyhow::Result<Vec<u8>> {
-    let dir = config.state.dir.clone();
-    let dir = dir.context("nothing is kept (state.dir: null)")?;
+    let dir = database::dir(config)?;
     let question = SnapshotBefore(pass.to_owned());
     let file = database::read(move || Ok(state::ask(&dir, &question)?)).await?;
     file.with_context(|| {
