@@ -38,9 +38,8 @@ pub(super) async fn looked(site: &Site) -> anyhow::Result<(Runner, Arc<Look>)> {
     let config = &site.config;
     let (_, settings) = watch::channel(Arc::new(config.clone()));
     let runner = app::runner(settings, site.endpoint.clone()).await?;
-    read_ages(config, &runner).await;
+    let failures = remembered(config, &runner).await;
     let look = settled_look(&runner).await?;
-    let failures = past_failures(config).await;
     runner.restore(failures, config.quarantine, look.taken_at);
     Ok((runner, look))
 }
@@ -56,40 +55,34 @@ async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<Vec<P
     Ok(opened.stored.history.failures)
 }
 
-/// Reads which sandboxes failed before, while a service may hold the journal. Without read access they are
-/// planned as if they had never failed.
-async fn past_failures(config: &Config) -> Vec<PastFailure> {
+/// Reads what the state says of images and returns which sandboxes failed before, without the lock, because a service
+/// may be running. Ages that it has not saved yet, at most five minutes, are missing. Without read access every image is
+/// young, and sandboxes are planned as if they had never failed.
+async fn remembered(config: &Config, runner: &Runner) -> Vec<PastFailure> {
     let Some(dir) = config.state.dir.clone() else {
         return Vec::new();
     };
     let read = move || {
-        state::ask(&dir, &PastFailures).map_err(|error| format!("{}: {error}", dir.display()))
+        let failures = state::ask(&dir, &PastFailures);
+        let failures = failures.map_err(|error| format!("{}: {error}", dir.display()));
+        (state::read_ages(&dir), failures)
     };
-    let failures = BlockingPool::new(1).run(STATE_PATIENCE, read).await;
-    let failures = failures.map_err(|error| error.to_string());
-    failures.and_then(|read| read).unwrap_or_else(|error| {
-        tracing::info!(error, "cannot read which sandboxes failed before");
-        Vec::new()
-    })
-}
-
-/// Reads the image ages of a service without its lock, because it may be running. Ages it has not saved yet,
-/// at most five minutes, are missing.
-async fn read_ages(config: &Config, runner: &Runner) {
-    let Some(dir) = config.state.dir.clone() else {
-        return;
-    };
-    match BlockingPool::new(1)
-        .run(STATE_PATIENCE, move || state::read_ages(&dir))
-        .await
-    {
-        Ok(ages) => runner.observer.remember(ages, Journal::none()),
+    let failures = match BlockingPool::new(1).run(STATE_PATIENCE, read).await {
+        Ok((ages, failures)) => {
+            runner.observer.remember(ages, Journal::none());
+            failures
+        }
         Err(error) => {
             note(&format!(
                 "the image ages could not be read ({error}); every image is young"
             ));
+            Err(error.to_string())
         }
-    }
+    };
+    failures.unwrap_or_else(|error| {
+        tracing::info!(error, "cannot read which sandboxes failed before");
+        Vec::new()
+    })
 }
 
 /// Takes a look with a settled pod source.

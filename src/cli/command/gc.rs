@@ -12,7 +12,7 @@ use super::args::GcArgs;
 use super::progress::Progress;
 use super::service;
 use super::text::{pass_ink, pass_text};
-use super::{past_failures, read_ages, settled_look, take_over};
+use super::{remembered, settled_look, take_over};
 use crate::app::StopSignals;
 use crate::cli::output::{note, print_json, print_on};
 use crate::cli::screen::{Screen, Wide};
@@ -87,8 +87,7 @@ async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<Ending> {
     let failures = if !args.dry_run && config.mode == Mode::Enforce {
         take_over(&config, &mut runner).await.map_err(held)?
     } else {
-        read_ages(&config, &runner).await;
-        past_failures(&config).await
+        remembered(&config, &runner).await
     };
     let (journal, observer) = (runner.journal.clone(), runner.observer.clone());
     let look = settled_look(&runner).await?;
