@@ -63,20 +63,12 @@ pub(super) async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<String>
     response.text().await.with_context(|| found.at())
 }
 
-/// How the pass came about.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PassOrigin {
-    /// This command asked for it.
-    Started,
-    /// It was asked for before, and this command's question joined it.
-    Joined,
-}
-
 /// A pass of the service, as this command watches it.
 struct WatchedPass<'a> {
     found: &'a ServiceAddress,
     path: String,
-    origin: PassOrigin,
+    /// It was asked for before, and this command's question joined it.
+    is_joined: bool,
     progress: Progress,
     cancelled: bool,
 }
@@ -99,16 +91,14 @@ pub(super) async fn gc(found: &ServiceAddress, args: &GcArgs) -> anyhow::Result<
     let id = header(LOCATION.as_str()).and_then(|path| path.rsplit('/').next());
     let id = id.with_context(|| format!("{} does not say which pass it runs", at()))?;
     let path = format!("/api/v1/passes/{id}");
-    let is_merged = header(ADMISSION) == Some(AlertResult::Merged.label());
     let mut watched = WatchedPass {
         found,
         path,
-        origin: PassOrigin::Started,
+        is_joined: header(ADMISSION) == Some(AlertResult::Merged.label()),
         progress: Progress::new(args.pass.output, args.max_removals),
         cancelled: false,
     };
-    if is_merged {
-        watched.origin = PassOrigin::Joined;
+    if watched.is_joined {
         watched.progress.interrupts(&format!(
             "joined pass {}, which waits with the same parameters",
             watched.id()
@@ -225,28 +215,21 @@ impl WatchedPass<'_> {
 
     /// Handles Ctrl-C; says whether the command ends now.
     async fn interrupted(&mut self) -> anyhow::Result<bool> {
-        let id = self.id();
-        if self.origin == PassOrigin::Joined {
-            self.progress.interrupts(&format!(
-                "stopped watching; the pass goes on, because this command only joined it: crisweep passes {id}"
-            ));
+        let leaves = if self.is_joined {
+            Some("stopped watching; the pass goes on, because this command only joined it")
+        } else if self.cancelled {
+            Some("left at once; the service still ends the removals in flight")
+        } else {
+            let pass = read(self.found, &self.path).await;
+            let pass = pass.with_context(|| self.is_unknown())?;
+            let others = "stopped watching; the pass goes on, because others asked for it too";
+            (pass.merged_triggers > 0).then_some(others)
+        };
+        if let Some(why) = leaves {
+            let id = self.id();
+            let words = format!("{why}: crisweep passes {id}");
+            self.progress.interrupts(&words);
             return Ok(true);
-        }
-        if self.cancelled {
-            self.progress.interrupts(&format!(
-                "left at once; the service still ends the removals in flight: crisweep passes {id}"
-            ));
-            return Ok(true);
-        }
-        match read(self.found, &self.path).await {
-            Ok(pass) if pass.merged_triggers == 0 => {}
-            Ok(_) => {
-                self.progress.interrupts(&format!(
-                    "stopped watching; the pass goes on, because others asked for it too: crisweep passes {id}"
-                ));
-                return Ok(true);
-            }
-            Err(error) => return Err(error.context(self.is_unknown())),
         }
         self.cancelled = true;
         let request = self.found.request(Method::DELETE, &self.path);
