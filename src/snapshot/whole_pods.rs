@@ -27,7 +27,7 @@ pub(super) fn whole_pods(
         (_, _) => &containers.whole_pods & &sandboxes.whole_pods,
     };
     let mut of_the_api = BTreeSet::new();
-    for sandbox in sandboxes.rows.iter() {
+    for sandbox in &sandboxes.rows {
         let Some(pod) = &sandbox.pod else { continue };
         let source = sandbox.config_source;
         match source.unwrap_or_else(|| ConfigSource::of_shape(&pod.uid)) {
@@ -42,7 +42,7 @@ pub(super) fn whole_pods(
     whole.retain(|uid| of_the_api.contains(uid));
     let seen = sandboxes.rows.iter().map(|it| &it.id);
     let seen: IdSet<&PodSandboxId> = seen.collect();
-    for container in containers.rows.iter() {
+    for container in &containers.rows {
         if let Some(pod) = &container.pod
             && !seen.contains(&container.sandbox_id)
         {

@@ -184,14 +184,14 @@ async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
     let filter = EvidenceFilter::read(args.pairs(), now).map_err(anyhow::Error::msg)?;
     let question = question(site).await;
     let path = format!("/api/v1/evidence?{}", joined(&args.pairs()));
-    let listed: EvidencePage = match question.ask(path.trim_end_matches('?')).await? {
-        Some(listed) => listed,
-        None => {
-            let dir = database::dir(&site.config)?;
-            let page = database::read(move || Ok(state::ask(&dir, &filter)?)).await?;
-            let (evidence, next) = (page.rows, page.next);
-            EvidencePage { evidence, next }
-        }
+    let listed: Option<EvidencePage> = question.ask(path.trim_end_matches('?')).await?;
+    let listed = if let Some(listed) = listed {
+        listed
+    } else {
+        let dir = database::dir(&site.config)?;
+        let page = database::read(move || Ok(state::ask(&dir, &filter)?)).await?;
+        let (evidence, next) = (page.rows, page.next);
+        EvidencePage { evidence, next }
     };
     match args.output {
         Output::Json => print_json(&listed),
@@ -207,26 +207,23 @@ async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
 async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
     let path = format!("/api/v1/evidence/{}", args.id);
     let question = question(site).await;
-    let (evidence, log) = match question.ask::<Evidence>(&path).await? {
-        Some(evidence) => {
-            let path = format!("/api/v1/evidence/{}/log?raw=true", evidence.number);
-            let log = question.bytes(&path).await?;
-            (evidence, log.context("the service did not send the log")?)
-        }
-        None => {
-            let (dir, of) = (database::dir(&site.config)?, EvidenceOf(args.id.clone()));
-            match database::read(move || Ok(state::ask(&dir, &of)?)).await? {
-                EvidenceFound::One(evidence, packed) => {
-                    let log = unpack(&packed).context("the kept log is damaged")?;
-                    (*evidence, log)
-                }
-                // `check` has refused ids with other characters than letters and digits.
-                EvidenceFound::Several => {
-                    anyhow::bail!("the ids of several containers begin with \"{}\"", args.id)
-                }
-                EvidenceFound::None => {
-                    anyhow::bail!("no evidence \"{}\" is in the database", args.id)
-                }
+    let (evidence, log) = if let Some(evidence) = question.ask::<Evidence>(&path).await? {
+        let path = format!("/api/v1/evidence/{}/log?raw=true", evidence.number);
+        let log = question.bytes(&path).await?;
+        (evidence, log.context("the service did not send the log")?)
+    } else {
+        let (dir, of) = (database::dir(&site.config)?, EvidenceOf(args.id.clone()));
+        match database::read(move || Ok(state::ask(&dir, &of)?)).await? {
+            EvidenceFound::One(evidence, packed) => {
+                let log = unpack(&packed).context("the kept log is damaged")?;
+                (*evidence, log)
+            }
+            // `check` has refused ids with other characters than letters and digits.
+            EvidenceFound::Several => {
+                anyhow::bail!("the ids of several containers begin with \"{}\"", args.id)
+            }
+            EvidenceFound::None => {
+                anyhow::bail!("no evidence \"{}\" is in the database", args.id)
             }
         }
     };

@@ -264,16 +264,10 @@ impl<'a> CheckedNode<'a> {
         node.gather_pods();
         for (place, (row, superseded)) in containers.zip(superseded_containers).enumerate() {
             let (pod, shared) = (node.uids.at(place), node.container_ids.is_shared(place));
-            let sandbox = sandbox_ids.asked(place);
-            if sandbox.is_none()
-                && let Some(pod) = pod.and_then(|number| node.pods.get_mut(number))
-            {
-                pod.lacks_sandbox = true;
-            }
             node.containers.push(ContainerRow {
                 row,
                 facts: RowFacts::new(pod, shared, superseded),
-                sandbox,
+                sandbox: sandbox_ids.asked(place),
             });
         }
         for (place, (row, superseded)) in sandboxes.zip(superseded_sandboxes).enumerate() {
@@ -346,6 +340,12 @@ impl<'a> CheckedNode<'a> {
                 Target::Logs | Target::Images => None,
             };
             facts.map(|facts| facts.claim.get_or_insert(Claim::of(place, removal)));
+        }
+        for container in self.containers.iter().filter(|it| it.sandbox.is_none()) {
+            let pod = container.facts.pod;
+            if let Some(pod) = pod.and_then(|number| self.pods.get_mut(number)) {
+                pod.lacks_sandbox = true;
+            }
         }
         for container in self.containers.iter().filter(|it| it.facts.stays()) {
             if container.row.sandbox_id.is_stand_in() {

@@ -24,7 +24,7 @@ fn may_live(state: ContainerState) -> bool {
 fn some_pods(snapshot: &Snapshot, random: &mut fastrand::Rng) -> BTreeSet<PodUid> {
     let mut pods = BTreeSet::new();
     let mut others = BTreeSet::new();
-    for sandbox in snapshot.sandboxes.iter() {
+    for sandbox in &snapshot.sandboxes {
         let Some(pod) = &sandbox.pod else { continue };
         let shape = || ConfigSource::of_shape(&pod.uid);
         if sandbox.config_source.unwrap_or_else(shape) == ConfigSource::Api {

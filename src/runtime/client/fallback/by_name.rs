@@ -159,8 +159,8 @@ async fn by_names<K: FallbackList>(
     }
     let mut row_cache = state.row_cache(client);
     // What is known by its id alone may be any pod's.
-    let is_unread = |id: &Box<str>| !found.contains(id) && !row_cache.is_gone(id);
-    if known_ids.iter().any(is_unread) {
+    let is_unread = |id: &str| !found.contains(id) && !row_cache.is_gone(id);
+    if known_ids.iter().any(|id| is_unread(id)) {
         return Ok(BTreeSet::new());
     }
     Ok(row_cache.whole_pods(found))

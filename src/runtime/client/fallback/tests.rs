@@ -323,7 +323,7 @@ impl PartRead {
         let mut read = Self {
             row_cache: RowCache::default(),
             part: ListFilter::Pod(uid(second)),
-            containers: Vec::from_iter(of_pod).try_into().unwrap(),
+            containers: of_pod.collect::<Vec<_>>().try_into().unwrap(),
             stranger: rows
                 .iter()
                 .find(|it| uid(it) != uid(second))
