@@ -141,8 +141,13 @@ fn pods(facts: &DoctorFacts) -> Option<Finding> {
 /// Returns a pod that lives here and that the pod list lacks: the list proves nothing.
 pub(super) fn unlisted(facts: &DoctorFacts) -> Option<&PodRef> {
     let list = facts.pods.known()?;
-    let running = facts.containers.iter();
-    let running = running.filter(|it| it.state == ContainerState::Running);
+    let unknown_is_dead = facts.config.policy.containers.include_unknown;
+    let may_run = |state| match state {
+        ContainerState::Running => true,
+        ContainerState::Unknown => !unknown_is_dead,
+        ContainerState::Created | ContainerState::Exited => false,
+    };
+    let running = facts.containers.iter().filter(|it| may_run(it.state));
     let ready = facts.sandboxes.iter();
     let ready = ready.filter(|it| it.state == PodSandboxState::Ready);
     let mut living = running.map(|it| &it.pod).chain(ready.map(|it| &it.pod));

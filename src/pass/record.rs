@@ -1,20 +1,21 @@
 //! One pass as others see it, from the queue to its end: state, progress lines, and cancellation.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::in_flight::InFlight;
-use crate::model::{Caller, Pass, escape};
+use crate::model::{Caller, Pass, Target, escape};
 
 /// Progress lines that are kept for followers; later ones are only counted.
 pub const LINES_MAX: usize = 2_000;
 /// Errors that are kept in a pass.
 pub const ERRORS_MAX: usize = 50;
-/// ... those of single objects, so that why the pass ended is among them.
+/// ... those of single objects of one target, so that those of the others and why the pass ended are among them.
 const REMOVAL_ERRORS_MAX: usize = 10;
 /// Stands for the errors above that number.
 const FURTHER: &str = "further errors are in the log";
@@ -33,7 +34,7 @@ pub struct PassRecord {
     pub held: CancellationToken,
     held_why: OnceLock<String>,
     could_not_look: AtomicBool,
-    removal_errors: AtomicUsize,
+    removal_errors: Mutex<BTreeMap<Target, usize>>,
     /// The removals that have begun and not ended.
     pub in_flight: InFlight,
 }
@@ -50,7 +51,7 @@ impl PassRecord {
             held: CancellationToken::new(),
             held_why: OnceLock::new(),
             could_not_look: AtomicBool::new(false),
-            removal_errors: AtomicUsize::new(0),
+            removal_errors: Mutex::default(),
             in_flight: InFlight::default(),
         }
     }
@@ -71,11 +72,17 @@ impl PassRecord {
     }
 
     /// Adds why one object stays, within bounds of its own.
-    pub fn removal_error(&self, text: String) {
-        match self.removal_errors.fetch_add(1, Ordering::Relaxed) {
-            ..REMOVAL_ERRORS_MAX => self.error(text),
-            REMOVAL_ERRORS_MAX => self.error(FURTHER.to_owned()),
-            _ => {}
+    pub fn removal_error(&self, target: Target, text: String) {
+        let count = {
+            let mut counts = self.removal_errors.lock();
+            let count = counts.entry(target).or_default();
+            *count += 1;
+            *count
+        };
+        if count <= REMOVAL_ERRORS_MAX {
+            self.error(text);
+        } else if count == REMOVAL_ERRORS_MAX + 1 {
+            self.update(note_further);
         }
     }
 
@@ -84,8 +91,8 @@ impl PassRecord {
         self.update(|pass| {
             if pass.errors.len() < ERRORS_MAX {
                 pass.errors.push(text);
-            } else if !pass.errors.iter().any(|error| error == FURTHER) {
-                pass.errors.push(FURTHER.to_owned());
+            } else {
+                note_further(pass);
             }
         });
     }
@@ -159,5 +166,36 @@ impl PassRecord {
     /// Says whether the pass ended because the node could not be observed.
     pub fn has_not_looked(&self) -> bool {
         self.could_not_look.load(Ordering::Relaxed)
+    }
+}
+
+fn note_further(pass: &mut Pass) {
+    if !pass.errors.iter().any(|error| error == FURTHER) {
+        pass.errors.push(FURTHER.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::model::Cause;
+
+    #[test]
+    fn many_failures_of_one_target_leave_room_for_those_of_another() {
+        let cause = Cause::Manual.into();
+        let pass = Pass::queued("1".into(), cause, Target::ALL, Timestamp::UNIX_EPOCH);
+        let record = PassRecord::new(pass);
+        for (target, count) in [(Target::Containers, 50), (Target::Sandboxes, 12)] {
+            for number in 0..count {
+                record.removal_error(target, format!("{target} {number}"));
+            }
+        }
+        record.error("the end".to_owned());
+        let errors = record.pass().errors;
+        let of = |target: &str| errors.iter().filter(|it| it.starts_with(target)).count();
+        assert_eq!((of("containers"), of("sandboxes")), (10, 10));
+        assert_eq!((of(FURTHER), of("the end")), (1, 1));
     }
 }

@@ -112,7 +112,7 @@ impl<'a> Tally<'a> {
                 if sandbox.is_none() {
                     runner.failures.lock().failed(target, &id);
                 }
-                record.removal_error(format!("{target} {id}: {why}"));
+                record.removal_error(target, format!("{target} {id}: {why}"));
                 let now = to_millisecond(now(runner));
                 *at = Some(now);
                 *failures = sandbox.as_ref().map(|id| {

@@ -219,18 +219,20 @@ fn a_pod_list_that_lacks_a_living_pod_is_told() {
     node.container("listed", 0, ContainerState::Running, 90);
     assert!(found(&node.report(), "pods-unknown").is_none());
 
-    let mut node = Node::new();
-    node.pod("listed", false, None);
-    node.container("lives", 0, ContainerState::Running, 90);
-    let report = node.report();
-    let finding = found(&report, "pods-unknown").unwrap();
-    assert_eq!(
-        (finding.severity, finding.summary.as_str()),
-        (
-            Severity::Problem,
-            "The pod list is incomplete: pod shop/lives lives here and is not in it."
-        )
-    );
+    for may_run in [ContainerState::Running, ContainerState::Unknown] {
+        let mut node = Node::new();
+        node.pod("listed", false, None);
+        node.container("lives", 0, may_run, 90);
+        let report = node.report();
+        let finding = found(&report, "pods-unknown").unwrap();
+        assert_eq!(
+            (finding.severity, finding.summary.as_str()),
+            (
+                Severity::Problem,
+                "The pod list is incomplete: pod shop/lives lives here and is not in it."
+            )
+        );
+    }
 }
 
 #[test]
