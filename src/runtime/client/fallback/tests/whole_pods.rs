@@ -1,0 +1,141 @@
+//! Pods of which an incomplete list has every record.
+
+use super::*;
+use crate::model::PodUid;
+
+fn uid(row: &Container) -> PodUid {
+    row.pod.as_ref().unwrap().uid.clone()
+}
+
+#[tokio::test]
+async fn without_proof_the_pods_that_were_asked_for_are_whole() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_exited();
+    for _ in 0..2 {
+        let listed = rig.containers().await;
+        let pods: BTreeSet<PodUid> = listed.rows.iter().map(uid).collect();
+        assert_eq!(pods.len(), 45);
+        assert_eq!(listed.whole_pods, pods);
+    }
+    // Ids that only links tell may not be all of a pod.
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_the_dead();
+    rig.write_links();
+    let listed = rig.containers().await;
+    assert_eq!(listed.mode, ListMode::Status);
+    assert!(listed.whole_pods.len() < 45);
+}
+
+/// A pod with two containers, whose part was answered with both.
+struct PartRead {
+    row_cache: RowCache<Container>,
+    part: ListFilter,
+    containers: [Container; 2],
+    /// Another pod's.
+    stranger: Container,
+}
+
+impl PartRead {
+    async fn new() -> Self {
+        let rig = Rig::new(Options::not_containerd());
+        let rows = rig.containers().await.rows.to_vec();
+        let second = rows.iter().find(|it| &*it.name == "b").unwrap();
+        let of_pod = rows.iter().filter(|it| uid(it) == uid(second)).cloned();
+        let mut read = Self {
+            row_cache: RowCache::default(),
+            part: ListFilter::Pod(uid(second)),
+            containers: of_pod.collect::<Vec<_>>().try_into().unwrap(),
+            stranger: rows
+                .iter()
+                .find(|it| uid(it) != uid(second))
+                .unwrap()
+                .clone(),
+        };
+        let page = page(&read.containers.each_ref());
+        read.answer(&page);
+        read
+    }
+
+    fn answer(&mut self, page: &ListChunk<Container>) {
+        self.row_cache.keep_page(page);
+        self.row_cache.note_part(&self.part, page);
+        self.row_cache.read.insert(self.part.clone());
+    }
+
+    /// Says whether the pod is whole in a look that found these rows.
+    fn is_whole(&mut self, seen: &[&Container]) -> bool {
+        let mut found = FoundRows::default();
+        found.add(page(seen));
+        !self.row_cache.whole_pods(&found).is_empty()
+    }
+}
+
+fn page(rows: &[&Container]) -> ListChunk<Container> {
+    ListChunk {
+        rows: rows.iter().copied().cloned().collect(),
+        weights: vec![1; rows.len()],
+        ..ListChunk::default()
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_whole_while_nothing_of_it_has_changed() {
+    let mut read = PartRead::new().await;
+    let [first, second] = &read.containers.clone();
+    assert!(read.is_whole(&[first, second]));
+    // One ended since, or went: this look lacks its present row.
+    assert!(!read.is_whole(&[first]));
+    assert!(!read.is_whole(&[]));
+    assert!(read.is_whole(&[first, second]));
+    // One came since: the part is asked for again, until then nothing is certain of the pod.
+    let third = Container {
+        id: ContainerId::new("third").unwrap(),
+        ..first.clone()
+    };
+    assert!(!read.is_whole(&[first, second, &third]));
+    assert!(!read.row_cache.read.contains(&read.part));
+    assert!(!read.is_whole(&[first, second]));
+    read.answer(&page(&[first, second, &third]));
+    assert!(read.is_whole(&[first, second, &third]));
+}
+
+#[tokio::test]
+async fn a_pod_is_not_whole_after_an_answer_that_may_lack_a_record() {
+    type Change = fn(&mut PartRead);
+    let changes: [(&str, Change); 6] = [
+        ("no record", |read| read.answer(&page(&[]))),
+        ("one that cannot be read", |read| {
+            let unreadable = ListChunk {
+                malformed: 1,
+                ..page(&read.containers.each_ref())
+            };
+            read.answer(&unreadable);
+        }),
+        ("another pod's", |read| {
+            let page = page(&[&read.containers[0], &read.stranger]);
+            read.answer(&page);
+        }),
+        ("none", |read| read.row_cache.note_unread(&read.part)),
+        ("a record told elsewhere", |read| {
+            let [row, _] = read.containers.clone();
+            let entry = found::FoundRow::asked(row, Vec::new());
+            read.row_cache.keep_asked("third", entry);
+            read.row_cache.rows.remove("third");
+        }),
+        ("one that is gone", |read| {
+            read.row_cache.note_gone(read.containers[1].id.as_str());
+        }),
+    ];
+    for (answer, change) in changes {
+        let mut read = PartRead::new().await;
+        let [first, second] = &read.containers.clone();
+        change(&mut read);
+        let gone = !read.row_cache.rows.contains_key(second.id.as_str());
+        let seen = if gone {
+            vec![first]
+        } else {
+            vec![first, second]
+        };
+        assert!(!read.is_whole(&seen), "{answer}");
+    }
+}
