@@ -243,10 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_terminal_shows_at_least_three_lines_of_a_text() {
+    fn a_wide_terminal_shows_a_text_whole() {
         let change = "delete the finished pods of node-17.example ".repeat(10);
         let findings = [finding("problem", "Pods stay.", change.trim_end())];
-        let text = shown(report(&findings), 200, 40);
+        let text = shown(report(&findings), 140, 40);
         assert_eq!(text.matches("node-17.example").count(), 10, "{text}");
     }
 
