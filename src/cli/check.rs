@@ -4,7 +4,7 @@
 mod node;
 mod own_service;
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -82,6 +82,15 @@ impl CheckThresholds {
     }
 }
 
+impl CheckArgs {
+    fn text(&self, verdict: &HealthReport) -> String {
+        match self.output {
+            CheckFormat::Line => verdict.line(),
+            CheckFormat::Json => verdict.json(),
+        }
+    }
+}
+
 /// How the result is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CheckFormat {
@@ -138,18 +147,26 @@ pub async fn run(args: CheckArgs, global: Global) -> ExitCode {
             HealthReport::unknown(format!("no answer within {limit}"))
         }
     };
-    let mut text = match args.output {
-        CheckFormat::Line => verdict.line(),
-        CheckFormat::Json => verdict.json(),
-    };
-    text.push('\n');
-    let print = move || {
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush())
-    };
+    let text = args.text(&verdict);
     // A reader that reads nothing must not hold the check. Its exit code tells the result all the same.
-    drop(BlockingPool::new(1).run(WRITING, print).await);
+    drop(
+        BlockingPool::new(1)
+            .run(WRITING, move || print(&text))
+            .await,
+    );
     ExitCode::from(verdict.exit_code())
+}
+
+/// Tells that nothing can be asked, because the program cannot start.
+pub fn cannot_start(args: &CheckArgs) -> ExitCode {
+    let verdict = HealthReport::unknown("crisweep cannot start");
+    drop(print(&args.text(&verdict)));
+    ExitCode::from(verdict.exit_code())
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush())
 }
 
 async fn inspect(args: &CheckArgs, global: Global, by: Instant) -> HealthReport {

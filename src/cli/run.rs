@@ -1,5 +1,6 @@
 //! Runs a command: configuration, logging, run, exit code.
 
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,24 +32,32 @@ const EXIT_INTERRUPTED: u8 = 130;
 
 /// Runs the command to its end. Generic code is compiled here, in the library, once for program and tests.
 pub fn run(cli: Cli) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .max_blocking_threads(blocking::THREADS_MAX)
-        .thread_keep_alive(blocking::THREAD_KEEP_ALIVE)
-        .enable_all()
-        .build()
-    {
+    let build = |()| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(blocking::THREADS_MAX)
+            .thread_keep_alive(blocking::THREAD_KEEP_ALIVE)
+            .enable_all()
+            .build()
+    };
+    let runtime = match blocking::try_threads().and_then(build) {
         Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("crisweep: cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return cannot_start(&cli, &error),
     };
     let code = runtime.block_on(run_command(with_usual_file(cli)));
     telemetry::flush(LAST_LINES);
     // A thread that hangs in the kernel must not keep the process alive.
     runtime.shutdown_background();
     code
+}
+
+/// Says why nothing begins. For `check` that is no problem of the node, but something unknown.
+fn cannot_start(cli: &Cli, error: &io::Error) -> ExitCode {
+    output::note(&format!("crisweep: cannot start: {error}"));
+    match &cli.command {
+        Some(Command::Check(args)) => check::cannot_start(args),
+        _ => ExitCode::FAILURE,
+    }
 }
 
 async fn run_command(mut cli: Cli) -> ExitCode {

@@ -31,6 +31,8 @@ const QUEUE_MAX: usize = 1024;
 const READERS_MAX: usize = 16;
 /// Why a write was dropped.
 const TOO_SLOW: &str = "the disk is too slow";
+/// Why nothing is written any more.
+const NO_THREAD: &str = "its thread could not be started, or panicked";
 /// How long an answer may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a start waits for the state directory.
@@ -100,8 +102,8 @@ impl Journal {
         });
         let stored = match (thread, tokio::time::timeout(OPEN_PATIENCE, opened).await) {
             (Ok(_), Ok(Ok(found))) => found?,
-            (Err(error), _) => without(&health, &error.to_string()),
-            (Ok(_), Ok(Err(_))) => without(&health, "its thread panicked"),
+            (Err(error), _) => without(&health, &format!("{NO_THREAD}: {error}")),
+            (Ok(_), Ok(Err(_))) => without(&health, NO_THREAD),
             (Ok(_), Err(_)) => without(&health, &format!("no answer in {OPEN_PATIENCE:?}")),
         };
         let journal = Self::of(queue, health);
@@ -377,7 +379,7 @@ impl Journal {
         let why = match inner.queue.try_send(Box::new(job)) {
             Ok(()) => return true,
             Err(TrySendError::Full(_)) => TOO_SLOW,
-            Err(TrySendError::Disconnected(_)) => "its thread panicked",
+            Err(TrySendError::Disconnected(_)) => NO_THREAD,
         };
         inner.health.failed(records, why);
         false

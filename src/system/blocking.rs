@@ -5,10 +5,13 @@
 //! bounded, and all kinds together are far from [`THREADS_MAX`]: what hangs takes no thread from work that only
 //! computes (plans, pages, passwords), which runs on the same threads.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -16,9 +19,35 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// More threads than all that is bounded here may take at once: some 100 of the service, most of them for token reviews.
 pub const THREADS_MAX: usize = 512;
 
-/// How long a thread waits for its next call. A scrape finds those of the scrape before, and needs no new one where
-/// the system allows no more.
-pub const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(120);
+/// How long a thread waits for its next call: for ever. On a node that allows no new thread the one of the start serves
+/// all calls; without any, tokio panics.
+pub const THREAD_KEEP_ALIVE: Duration = Duration::MAX;
+
+/// Threads that a start needs: two of tokio, one for calls that may hang, one of the log.
+const THREADS_AT_START: usize = 4;
+
+/// Makes as many threads as a start needs, and ends them: where the system allows fewer, tokio panics or hangs.
+///
+/// # Errors
+/// If the system allows fewer.
+pub fn try_threads() -> io::Result<()> {
+    let gate = Mutex::new(());
+    let made = thread::scope(|scope| -> io::Result<()> {
+        let closed = gate.lock();
+        let wait = || drop(gate.lock());
+        let made = (0..THREADS_AT_START).map(|_| thread::Builder::new().spawn_scoped(scope, wait));
+        let made: io::Result<Vec<_>> = made.collect();
+        drop(closed);
+        for thread in made? {
+            drop(thread.join());
+        }
+        Ok(())
+    });
+    made.map_err(|error| {
+        let limits = "TasksMax, pids.max, ulimit -u and -v, kernel.threads-max";
+        io::Error::other(format!("no new thread is allowed ({limits}): {error}"))
+    })
+}
 
 /// Threads for one kind of call. Cloning shares.
 #[derive(Clone, Debug)]

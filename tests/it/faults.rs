@@ -11,6 +11,7 @@ mod occasions;
 mod restart;
 mod signals;
 mod stderr;
+mod threads;
 
 use crisweep_proto::cri::ContainerState;
 use serde_json::Value;

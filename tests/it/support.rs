@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 pub(crate) mod bare;
 pub(crate) mod ca;
+pub(crate) mod control_group;
 pub(crate) mod h2_client;
 pub(crate) mod hung;
 pub(crate) mod kubelet;

@@ -1,13 +1,11 @@
 //! Limited memory, with a control group of its own, which needs root.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crisweep_sim::{NodeBuilder, Options, PodSpec, hours, seconds};
 use serde_json::{Value, json};
-use tokio::process::Command;
 
+use crate::support::control_group::ControlGroup;
 use crate::support::service::Service;
 use crate::support::{Rig, nodes, until};
 
@@ -30,62 +28,27 @@ fn crash_loop(number: usize) -> PodSpec {
     })
 }
 
-/// A memory control group that lives as long as this value.
-struct Capped {
-    dir: PathBuf,
-    is_v2: bool,
+/// Makes a control group with so much memory; `None` without the permission.
+fn capped(mib: u64) -> Option<ControlGroup> {
+    let group = ControlGroup::new("memory")?;
+    let limit = if group.is_v2 {
+        "memory.max"
+    } else {
+        "memory.limit_in_bytes"
+    };
+    group
+        .write(limit, &(mib << 20).to_string())
+        .then_some(group)
 }
 
-impl Capped {
-    /// Makes one; `None` without the permission.
-    fn new(mib: u64) -> Option<Self> {
-        let is_v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-        let root = if is_v2 {
-            "/sys/fs/cgroup"
-        } else {
-            "/sys/fs/cgroup/memory"
-        };
-        let dir = Path::new(root).join(format!("crisweep-test-{}", std::process::id()));
-        let made = fs::create_dir(&dir).is_ok();
-        let capped = made.then_some(Self { dir, is_v2 });
-        let limit = if is_v2 {
-            "memory.max"
-        } else {
-            "memory.limit_in_bytes"
-        };
-        let limited = |capped: &Self| capped.write(limit, &(mib << 20).to_string());
-        let capped = capped.filter(limited);
-        if capped.is_none() {
-            println!("skipped: a memory control group needs root");
-        }
-        capped
-    }
-
-    fn write(&self, file: &str, text: &str) -> bool {
-        fs::write(self.dir.join(file), text).is_ok()
-    }
-
-    /// Prints the largest usage so far.
-    fn print(&self, after: &str) {
-        println!("{after}: at most {} MiB", self.peak_mib());
-    }
-
-    fn peak_mib(&self) -> u64 {
-        let file = if self.is_v2 {
-            "memory.peak"
-        } else {
-            "memory.max_usage_in_bytes"
-        };
-        let text = fs::read_to_string(self.dir.join(file)).unwrap_or_default();
-        text.trim().parse().unwrap_or(0) >> 20
-    }
-}
-
-impl Drop for Capped {
-    fn drop(&mut self) {
-        // Fails while the process is in it; then the next boot removes it.
-        drop(fs::remove_dir(&self.dir));
-    }
+/// Prints the largest usage so far.
+fn print_peak(group: &ControlGroup, after: &str) {
+    let file = if group.is_v2 {
+        "memory.peak"
+    } else {
+        "memory.max_usage_in_bytes"
+    };
+    println!("{after}: at most {} MiB", group.read(file) >> 20);
 }
 
 #[tokio::test]
@@ -103,12 +66,12 @@ async fn twenty_thousand_sandboxes_fit_into_a_capped_memory() {
 async fn fits(node: NodeBuilder) {
     let asked = std::env::var("CRISWEEP_TEST_CAP_MIB").ok();
     let mib = asked.and_then(|text| text.parse().ok()).unwrap_or(CAP_MIB);
-    let Some(capped) = Capped::new(mib) else {
+    let Some(capped) = capped(mib) else {
         return;
     };
     let mut rig = start(&capped, node).await;
     rig.ready().await;
-    capped.print("ready");
+    print_peak(&capped, "ready");
     for _ in 0..SCRAPES {
         let page = rig.metrics().await;
         page.is("cri_up", 1.0);
@@ -117,12 +80,12 @@ async fn fits(node: NodeBuilder) {
             println!("the list of {list}: {bytes:?} bytes");
         }
     }
-    capped.print("scraped");
+    print_peak(&capped, "scraped");
     assert_eq!(rig.get("/api/v1/status").await.status, 200);
-    capped.print("status");
+    print_peak(&capped, "status");
     let plan = rig.get("/api/v1/plan").await;
     assert_eq!(plan.status, 200, "{}", plan.text);
-    capped.print("plan as JSON");
+    print_peak(&capped, "plan as JSON");
     println!("the plan: {} bytes", plan.text.len());
     let (query, outcome) = match std::env::var_os(WHOLE_PASS) {
         Some(_) => ("", "completed"),
@@ -131,7 +94,7 @@ async fn fits(node: NodeBuilder) {
     let id = rig.begin_gc(query).await;
     let pass = ended(&rig, &id).await;
     assert_eq!(pass["outcome"], outcome, "{:#}", pass["errors"]);
-    capped.print("pass");
+    print_peak(&capped, "pass");
     rig.kill().await;
 }
 
@@ -149,7 +112,7 @@ async fn ended(rig: &Rig, id: &str) -> Value {
 }
 
 /// Starts the service within the cap.
-async fn start(capped: &Capped, node: NodeBuilder) -> Rig {
+async fn start(capped: &ControlGroup, node: NodeBuilder) -> Rig {
     let changes = json!({
         "runtime": { "timeout": "60s", "max_message_bytes": "512MiB" },
         "collect": { "max_age": "15s" },
@@ -162,13 +125,7 @@ async fn start(capped: &Capped, node: NodeBuilder) -> Rig {
     };
     let mut rig = Rig::unready(node.build(), options, changes).await;
     rig.kill().await;
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", r#"echo $$ > "$0/cgroup.procs" && exec "$@""#])
-        .arg(&capped.dir)
-        .arg(env!("CARGO_BIN_EXE_crisweep"))
-        .kill_on_drop(true);
-    rig.service = Service::start_as(command, &rig.config_file()).await;
+    rig.service = Service::start_as(capped.program(), &rig.config_file()).await;
     rig
 }
 
