@@ -39,8 +39,8 @@ use crate::trigger::Worker;
 use crate::{runtime, telemetry};
 use loops::Loops;
 use manager::Managed;
-pub(crate) use signals::StopSignals;
 use signals::{Signals, stop_asked};
+pub(crate) use signals::{StopSignals, outlive_file_size_limit};
 
 /// When the process exits after the stop signal, whatever still hangs. Its waits (removals in flight, open
 /// requests, last writes) take less; systemd and the kubelet kill it after 30 s.

@@ -5,6 +5,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::http::Service;
 
+/// Lets writes above a limit on the size of files (`ulimit -f`, `LimitFSIZE=`) fail. By default the first one ends the
+/// process, for a file that no pass needs.
+pub(crate) fn outlive_file_size_limit() {
+    let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    // tokio's handler stays.
+    drop(signal(kind));
+}
+
 /// SIGTERM and Ctrl-C. Made once, so that none between two waits is lost.
 #[derive(Debug)]
 pub(crate) struct StopSignals {

@@ -61,6 +61,7 @@ fn cannot_start(cli: &Cli, error: &io::Error) -> ExitCode {
 }
 
 async fn run_command(mut cli: Cli) -> ExitCode {
+    app::outlive_file_size_limit();
     if let Err(error) = check_arguments(&cli) {
         print_error(&error);
         return ExitCode::from(EXIT_USAGE);

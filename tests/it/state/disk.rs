@@ -11,6 +11,7 @@ use prometheus_client::metrics::counter::Counter;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
+use crate::support::service::{Service, program};
 use crate::support::wait::{PATIENCE, until, until_true};
 use crate::support::{Rig, nodes};
 
@@ -63,6 +64,23 @@ async fn without_a_usable_directory_the_service_works_and_reports_it() {
         );
     }
     assert_eq!(fs::read_to_string(file).unwrap(), "mine");
+}
+
+#[tokio::test]
+async fn a_limit_on_the_size_of_files_ends_no_process() {
+    let mut rig = Rig::start(nodes::litter(3), json!({})).await;
+    rig.kill().await;
+    let dir = tempfile::tempdir().unwrap();
+    rig.configure(&json!({ "state": { "dir": dir.path() } }));
+    let mut command = tokio::process::Command::new("sh");
+    command
+        .args(["-c", r#"ulimit -f 128; exec "$0" "$@""#])
+        .arg(program().as_std().get_program())
+        .env_clear()
+        .kill_on_drop(true);
+    rig.service = Service::start_as(command, &rig.config_file()).await;
+    rig.ready().await;
+    works_without_state(&rig).await;
 }
 
 #[tokio::test]
