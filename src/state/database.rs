@@ -196,7 +196,7 @@ pub(super) struct Writing<'a> {
 impl Database {
     /// Opens the file in `dir`, or makes it. Claims no room.
     pub(super) fn open(dir: &Path, limits: DatabaseLimits) -> Result<Self, Error> {
-        let path = dir.join(NAME);
+        let path = place(dir)?;
         let file = make(&path)?;
         let log = if is_btrfs(dir) { ROLLBACK } else { WRITE_AHEAD };
         let connection = match connect(&path, log) {
@@ -227,7 +227,7 @@ impl Database {
 
     /// Reads the database of a directory without its lock, beside a process that writes. Changes nothing.
     pub(super) fn peek(dir: &Path) -> Result<Connection, Error> {
-        let path = dir.join(NAME);
+        let path = place(dir)?;
         files::check(&path).map_err(at(&path))?;
         let connection =
             Connection::open_with_flags(&path, flags(OpenFlags::SQLITE_OPEN_READ_ONLY))?;
@@ -338,6 +338,12 @@ impl Database {
 
 fn flags(access: OpenFlags) -> OpenFlags {
     access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW
+}
+
+/// Returns where the database of a directory is. The directory may be behind links, which SQLite would refuse.
+fn place(dir: &Path) -> Result<PathBuf, Error> {
+    let dir = fs::canonicalize(dir).map_err(at(dir))?;
+    Ok(dir.join(NAME))
 }
 
 /// A write-ahead log, with an index in memory that processes share.

@@ -28,10 +28,16 @@ impl FileIdentity {
 
 /// Makes the directory and its parents, for its owner only.
 pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
-    fs::DirBuilder::new()
+    let made = fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
-        .create(dir)
+        .create(dir);
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(io::Error::other("it is no directory"))
+        }
+        made => made,
+    }
 }
 
 /// Says whether the path is a regular file of one name that can be opened; follows no link.

@@ -182,6 +182,36 @@ fn passes_outlive_the_process() {
 }
 
 #[test]
+fn a_directory_behind_links_is_used_by_the_service_and_by_commands() {
+    let dir = tempfile::tempdir().unwrap();
+    let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+    fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    for dir in [link.clone(), link.join("below")] {
+        live(&dir, &[at(ended(1))]);
+        assert_eq!(history(&dir).ended, [ended(1)]);
+        let filter = super::PassFilter {
+            limit: 9,
+            ..super::PassFilter::default()
+        };
+        assert_eq!(super::read_passes(&dir, &filter).unwrap().rows.len(), 1);
+    }
+}
+
+#[test]
+fn a_place_that_is_no_directory_is_said_to_be_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+    fs::write(&file, "").unwrap();
+    std::os::unix::fs::symlink(dir.path().join("nowhere"), &link).unwrap();
+    for place in [file, link] {
+        let mut store = StateDir::new(place, SMALL, "/run/cri.sock".to_owned());
+        let error = format!("{:?}", store.open().unwrap_err());
+        assert!(error.contains("it is no directory"), "{error}");
+    }
+}
+
+#[test]
 fn a_pass_without_an_end_has_its_removals_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut later = pass(1);
