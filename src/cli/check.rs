@@ -185,7 +185,8 @@ async fn inspect(args: &CheckArgs, global: Global, by: Instant) -> HealthReport 
     let remote = match remote(&global).await {
         Ok(remote) => remote,
         Err(error) => {
-            tracing::error!(%error, "the service cannot be asked");
+            let error = telemetry::chain(error.as_ref());
+            tracing::error!(error, "the service cannot be asked");
             return HealthReport::unknown(
                 "--service.url cannot be used so; crisweep status says why",
             );

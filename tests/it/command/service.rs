@@ -349,6 +349,21 @@ async fn a_service_that_answers_nothing_holds_a_command_for_a_bounded_time() {
 }
 
 #[tokio::test]
+async fn a_system_that_trusts_no_ca_is_no_reason_to_ask_nothing() {
+    let (rig, dir) = Rig::with_socket(nodes::litter(3), json!({})).await;
+    let socket = dir.path().join("crisweep.sock");
+    for url in [url(&rig), format!("--url=unix:{}", socket.display())] {
+        let mut command = program();
+        command.args(["status", &url]);
+        command
+            .env("SSL_CERT_FILE", "/none")
+            .env("SSL_CERT_DIR", "/none");
+        let output = command.output().await.unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+}
+
+#[tokio::test]
 async fn a_service_that_is_down_and_a_url_that_is_none_are_named() {
     // Bound and not listening: it refuses, and no other test gets the port.
     let silent = TcpSocket::new_v4().unwrap();
