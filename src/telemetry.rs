@@ -65,7 +65,7 @@ pub enum LogFormat {
 /// # Errors
 /// If the level is no filter, or the log is already set up.
 pub fn init(log: &Log) -> Result<(), String> {
-    let colours = has_colours(std::io::stderr().is_terminal());
+    let colours = has_colours(&std::io::stderr());
     let (subscriber, set) = subscriber(log, stderr::stderr(), colours)?;
     tracing::subscriber::set_global_default(subscriber)
         .map_err(|error| format!("logging is already set up: {error}"))?;
@@ -86,18 +86,23 @@ pub fn set(log: &Log) -> Result<(), String> {
     SET.get().map_or(Ok(()), |set| set(log))
 }
 
-/// Says whether an output may have colours: a terminal, or any with `CLICOLOR_FORCE`; none with `NO_COLOR`.
-pub fn has_colours(is_terminal: bool) -> bool {
+/// Says whether an output is a terminal that understands control sequences: one with `TERM=dumb` shows them as text.
+pub fn has_control(output: &impl IsTerminal) -> bool {
+    output.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Says whether an output may have colours: [`has_control`], or any with `CLICOLOR_FORCE`; none with `NO_COLOR`.
+pub fn has_colours(output: &impl IsTerminal) -> bool {
     let variable = |name| std::env::var_os(name);
     let (no, force) = (variable("NO_COLOR"), variable("CLICOLOR_FORCE"));
-    colours(is_terminal, no.as_deref(), force.as_deref())
+    colours(has_control(output), no.as_deref(), force.as_deref())
 }
 
 /// <https://no-color.org>: any value that is not empty switches colours off. <https://bixense.com/clicolors/>: any
 /// value but 0 of the other variable switches them on.
-fn colours(is_terminal: bool, no_color: Option<&OsStr>, force: Option<&OsStr>) -> bool {
+fn colours(has_control: bool, no_color: Option<&OsStr>, force: Option<&OsStr>) -> bool {
     let is_forced = force.is_some_and(|force| !force.is_empty() && force != "0");
-    (is_terminal || is_forced) && no_color.is_none_or(OsStr::is_empty)
+    (has_control || is_forced) && no_color.is_none_or(OsStr::is_empty)
 }
 
 fn subscriber<W>(

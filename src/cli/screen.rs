@@ -44,7 +44,7 @@ impl Screen {
             columns: terminal_columns(io::stdout()).unwrap_or(COLUMNS),
             is_wide: wide.wide,
             has_whole_ids: wide.wide || !is_terminal,
-            has_colours: telemetry::has_colours(is_terminal),
+            has_colours: telemetry::has_colours(&io::stdout()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The progress of a pass on standard error: one line that is rewritten in place on a terminal, plain lines elsewhere.
 
 use std::collections::VecDeque;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -11,6 +11,7 @@ use crate::cli::Output;
 use crate::cli::output::note;
 use crate::cli::screen::{shortened, terminal_columns};
 use crate::model::{Pass, Target, TargetReport, escape, short_duration};
+use crate::telemetry;
 
 /// How long the rate looks back: long enough to be calm, short enough to notice a stall.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -43,7 +44,7 @@ enum ProgressStyle {
 impl Progress {
     pub(super) fn new(output: Output, at_most: Option<u64>) -> Self {
         let stderr = io::stderr();
-        let columns = stderr.is_terminal().then(|| terminal_columns(&stderr));
+        let columns = telemetry::has_control(&stderr).then(|| terminal_columns(&stderr));
         let style = match (columns.flatten(), output) {
             (Some(columns), _) => ProgressStyle::Line(columns),
             (None, Output::Table) => ProgressStyle::Lines,

@@ -196,6 +196,30 @@ async fn gc_runs_a_pass_shows_it_and_exits_with_0() {
     assert_eq!(pass["trigger"]["cause"], "command");
 }
 
+/// Runs `crisweep gc --dry-run` on a terminal of this kind, and returns what that shows.
+async fn on_terminal(kind: &str) -> String {
+    let node = Bare::start(nodes::litter(2), &json!({}));
+    let crisweep = env!("CARGO_BIN_EXE_crisweep");
+    let config = node.config.display();
+    let command = format!("{crisweep} gc --dry-run --config.file {config}");
+    let mut terminal = tokio::process::Command::new("script");
+    terminal.env_clear().env("TERM", kind);
+    terminal.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
+    let output = terminal.output().await.unwrap();
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{shown}");
+    shown
+}
+
+#[tokio::test]
+async fn a_terminal_that_understands_no_control_sequences_gets_none() {
+    let shown = on_terminal("xterm").await;
+    assert!(shown.contains('\u{1b}'), "{shown}");
+    let shown = on_terminal("dumb").await;
+    assert!(!shown.contains('\u{1b}'), "{shown}");
+    assert!(shown.contains("containers: 2 to remove"), "{shown}");
+}
+
 #[tokio::test]
 async fn gc_is_held_by_a_pause_unless_it_is_forced() {
     let node = Bare::start(nodes::litter(2), &json!({ "brakes": { "pause": true } }));
