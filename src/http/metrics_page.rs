@@ -78,14 +78,14 @@ async fn render(
             Some(look) => service.node_part(&look),
             None => service.without_look().map(Arc::new),
         };
-        let page = part.and_then(|part| scrape::render(&part, &service.metrics, format));
-        // Half a page must not pass for a whole one: this text fails the scrape.
-        page.unwrap_or_else(|_| "the page could not be written\n".to_owned())
+        part.and_then(|part| scrape::render(&part, &service.metrics, format))
     };
-    spawn_blocking(work).await.unwrap_or_else(|error| {
+    let page = spawn_blocking(work).await.unwrap_or_else(|error| {
         tracing::error!(%error, "the metrics page could not be rendered; this is a bug in crisweep");
-        String::new()
-    })
+        Err(std::fmt::Error)
+    });
+    // Neither half a page nor none may pass for a whole one: this text fails the scrape.
+    page.unwrap_or_else(|_| "the page could not be written\n".to_owned())
 }
 
 impl Service {
