@@ -255,7 +255,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
                     any = true;
                     let entry = FoundRow::asked(row, mounted);
                     if self.keeps {
-                        self.row_cache().keep_asked(&id, entry.clone());
+                        self.row_cache().keep(&id, entry.clone());
                     }
                     found.by_id.insert(id, entry);
                 }

@@ -68,7 +68,11 @@ impl<M: ListedRecord + Clone> RowCache<M> {
 
     /// Forgets rows whose id is gone; adds to `found` the missing rows that cannot have changed.
     pub(super) fn fill(&mut self, ids: &Ids, found: &mut FoundRows<M>) {
-        self.rows.retain(|id, _| ids.contains_key(id));
+        let gone = self.rows.keys().filter(|id| !ids.contains_key(*id));
+        let gone: Vec<Box<str>> = gone.cloned().collect();
+        for id in &gone {
+            self.forget(id);
+        }
         self.fill_unconfirmed(found);
     }
 
@@ -90,14 +94,19 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         named - &self.gone
     }
 
-    /// Notes that another client has removed an object: it may have made others of the pod.
+    /// Notes that an object is gone.
     pub(super) fn note_gone(&mut self, id: &str) {
+        self.forget(id);
+        self.gone.insert(id.into());
+    }
+
+    /// Forgets an object that another client has removed: it may have made others of the pod.
+    fn forget(&mut self, id: &str) {
         if let Some(entry) = self.rows.remove(id)
             && let Some(uid) = entry.row.pod()
         {
             self.is_no_longer_whole(uid);
         }
-        self.gone.insert(id.into());
     }
 
     pub(super) fn is_gone(&self, id: &str) -> bool {
@@ -122,8 +131,8 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         }
     }
 
-    /// Keeps the row of an object that was asked for by id.
-    pub(super) fn keep_asked(&mut self, id: &str, entry: FoundRow<M>) {
+    /// Keeps the row of an object.
+    pub(super) fn keep(&mut self, id: &str, entry: FoundRow<M>) {
         if !self.rows.contains_key(id)
             && let Some(uid) = entry.row.pod()
         {
@@ -155,19 +164,26 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         let gone = rows.filter(|(_, row)| of_part(row) && !is_there(row));
         let gone: Vec<Box<str>> = gone.map(|(id, _)| id.clone()).collect();
         for id in &gone {
-            self.rows.remove(id);
+            self.forget(id);
         }
         gone
+    }
+
+    /// Notes rows that came since their pods' parts were read.
+    pub(super) fn note_new(&mut self, found: &FoundRows<M>) {
+        for row in found.rows() {
+            if let Some(uid) = row.pod()
+                && !self.rows.contains_key(row.id())
+            {
+                self.is_no_longer_whole(uid);
+            }
+        }
     }
 
     /// Returns the pods of which `found` has every row, as far as the runtime tells by its answer for the pod's part
     /// and by all answers since.
     pub(super) fn whole_pods(&mut self, found: &FoundRows<M>) -> BTreeSet<PodUid> {
-        let new = found.rows().filter(|row| !self.rows.contains_key(row.id()));
-        let changed: BTreeSet<PodUid> = new.filter_map(|row| row.pod().cloned()).collect();
-        for uid in &changed {
-            self.is_no_longer_whole(uid);
-        }
+        self.note_new(found);
         let shown: BTreeSet<&PodUid> = found.rows().filter_map(ListedRecord::pod).collect();
         let lost = self.rows.iter().filter(|(id, _)| !found.contains(id));
         let lost: BTreeSet<&PodUid> = lost.filter_map(|(_, entry)| entry.row.pod()).collect();
@@ -189,8 +205,7 @@ impl<M: ListedRecord + Clone> RowCache<M> {
 
     pub(super) fn keep_page(&mut self, page: &ListChunk<M>) {
         for (row, weight) in page.rows.iter().zip(&page.weights) {
-            let entry = FoundRow::listed(row.clone(), *weight);
-            self.rows.insert(row.id().into(), entry);
+            self.keep(row.id(), FoundRow::listed(row.clone(), *weight));
         }
     }
 }

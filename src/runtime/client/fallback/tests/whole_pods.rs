@@ -102,7 +102,7 @@ async fn a_pod_is_whole_while_nothing_of_it_has_changed() {
 #[tokio::test]
 async fn a_pod_is_not_whole_after_an_answer_that_may_lack_a_record() {
     type Change = fn(&mut PartRead);
-    let changes: [(&str, Change); 6] = [
+    let changes: [(&str, Change); 9] = [
         ("no record", |read| read.answer(&page(&[]))),
         ("one that cannot be read", |read| {
             let unreadable = ListChunk {
@@ -119,11 +119,28 @@ async fn a_pod_is_not_whole_after_an_answer_that_may_lack_a_record() {
         ("a record told elsewhere", |read| {
             let [row, _] = read.containers.clone();
             let entry = found::FoundRow::asked(row, Vec::new());
-            read.row_cache.keep_asked("third", entry);
+            read.row_cache.keep("third", entry);
             read.row_cache.rows.remove("third");
         }),
         ("one that is gone", |read| {
             read.row_cache.note_gone(read.containers[1].id.as_str());
+        }),
+        ("a record in another part", |read| {
+            let third = Container {
+                id: ContainerId::new("third").unwrap(),
+                ..read.containers[0].clone()
+            };
+            read.row_cache.keep_page(&page(&[&third]));
+            read.row_cache.rows.remove("third");
+        }),
+        ("one that another part lacks", |read| {
+            let part = ListFilter::Sandbox(read.containers[1].sandbox_id.clone());
+            let page = page(&[&read.containers[0]]);
+            read.row_cache.forget_others(&part, &page);
+        }),
+        ("one whose id is gone", |read| {
+            let ids = [(read.containers[0].id.as_str().into(), None)].into();
+            read.row_cache.fill(&ids, &mut FoundRows::default());
         }),
     ];
     for (answer, change) in changes {
@@ -138,4 +155,48 @@ async fn a_pod_is_not_whole_after_an_answer_that_may_lack_a_record() {
         };
         assert!(!read.is_whole(&seen), "{answer}");
     }
+}
+
+/// Asserts that the list has every record of each whole pod.
+fn assert_none_is_missing(rig: &Rig, listed: &Listing<Container>) {
+    let ids: BTreeSet<&str> = listed.rows.iter().map(|row| row.id.as_str()).collect();
+    for record in rig.sim.containers() {
+        let uid = record.row.labels.get("io.kubernetes.pod.uid");
+        let uid = PodUid::new(uid.unwrap().as_str()).unwrap();
+        let is_there = ids.contains(&*record.row.id);
+        assert!(is_there || !listed.whole_pods.contains(&uid), "{uid}");
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_ran_while_an_id_could_not_be_read_is_not_forgotten() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_exited();
+    let listed = rig.containers().await;
+    let mut dead: Vec<&Container> = listed.rows.iter().filter(|it| &*it.name == "b").collect();
+    dead.sort_by_key(|row| uid(row));
+    // Too few parts are asked for again in a look to reach the last ones.
+    let slow = Fault::slow(Duration::from_millis(100));
+    rig.sim.set_fault(Rpc::ListContainers, slow.clone());
+    let next = |row: &Container| {
+        let next = rig.sim.change(|node| node.next_attempt(row.id.as_str()));
+        next.unwrap()
+    };
+    let [.., other, last] = dead[..] else {
+        panic!("no dead pods");
+    };
+    let unread = next(other);
+    rig.sim.change(|node| node.exit_container(&unread, 0));
+    rig.write_links();
+    rig.sim
+        .set_status_fault(&unread, Fault::fail(Code::Unknown, "try again"));
+    // The kubelet has made no link yet.
+    let ran = next(last);
+    assert!(rig.containers().await.whole_pods.is_empty());
+    rig.sim.change(|node| node.exit_container(&ran, 0));
+    rig.sim.clear_faults();
+    rig.sim.set_fault(Rpc::ListContainers, slow.clone());
+    let listed = rig.containers().await;
+    assert!(!listed.whole_pods.is_empty());
+    assert_none_is_missing(&rig, &listed);
 }
