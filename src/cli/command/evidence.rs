@@ -239,7 +239,7 @@ async fn question(site: &Site) -> ServiceQuery {
     let question = question.up_to(ANSWER_MAX);
     let dir = site.config.state.dir.as_ref();
     let place = dir.map_or("state.dir".to_owned(), |dir| dir.display().to_string());
-    question.or_else(format!("this is from the database in {place}"))
+    question.or_else(format!("this command reads the database in {place}"))
 }
 
 /// One row for each, for a terminal.

@@ -158,7 +158,7 @@ async fn the_command_shows_evidence_with_and_without_the_service() {
         )
     };
     let mut shown = Vec::new();
-    for who in ["the running service answers", "this is from the database"] {
+    for who in ["the running service answers", "reads the database"] {
         let (code, list, told) = ask(&[]).await;
         assert!(code == Some(0) && told.contains(who), "{told}");
         assert!(
