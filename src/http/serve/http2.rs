@@ -320,7 +320,8 @@ impl Drop for Http2Stream {
 /// Hyper sends the body of an answer to `HEAD` over HTTP/2.
 fn without_body(answer: &mut Response<Body>) {
     let body = std::mem::take(answer.body_mut());
-    if let Some(length) = body.size_hint().exact() {
+    // Axum has emptied the body of a route, and put its length into the header if that is known.
+    if let Some(length @ 1..) = body.size_hint().exact() {
         let length = HeaderValue::from(length);
         answer.headers_mut().entry(CONTENT_LENGTH).or_insert(length);
     }

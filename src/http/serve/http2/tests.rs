@@ -4,6 +4,7 @@ use axum::routing::get;
 use h2::client::{ResponseFuture, SendRequest};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
+use tokio_util::io::ReaderStream;
 
 use super::super::super::places::RequestPlaces;
 use super::super::{Connections, LINGER};
@@ -33,6 +34,10 @@ async fn wait(Shared(places): Shared<RequestPlaces>) {
     std::future::pending::<()>().await;
 }
 
+async fn stream() -> Body {
+    Body::from_stream(ReaderStream::new(&b"of unknown length"[..]))
+}
+
 /// Waits until nothing else can go on. No clock is waited for: time is paused, and goes on only then.
 async fn others_ran() {
     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -51,6 +56,7 @@ impl Server {
         let router = Router::new()
             .route("/big", get(hold))
             .route("/wait", get(wait))
+            .route("/stream", get(stream))
             .with_state(places.clone());
         let shutdown = CancellationToken::new();
         let serving = Serving {
@@ -273,6 +279,10 @@ async fn an_answer_to_head_has_the_length_and_no_body() {
     let answer = ask(&client, Method::HEAD, "/big").await.await.unwrap();
     assert_eq!(answer.headers()["content-length"], BIG.to_string().as_str());
     assert!(!answer.headers().contains_key("connection"));
+    assert!(answer.into_body().is_end_stream());
+    // The length of what is written while it is sent is not known.
+    let answer = ask(&client, Method::HEAD, "/stream").await.await.unwrap();
+    assert_eq!(answer.headers().get("content-length"), None);
     assert!(answer.into_body().is_end_stream());
 }
 
