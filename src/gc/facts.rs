@@ -46,7 +46,11 @@ impl<'a> PlanFacts<'a> {
         let mut gone = RowSet::none(snapshot.containers.len());
         let mut containers_in: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let mut users = BTreeMap::new();
-        for (place, container) in snapshot.containers.iter().enumerate() {
+        // Oldest first: the runtime's own order changes from look to look.
+        for place in knowledge.index.containers.oldest_first() {
+            let Some(container) = snapshot.containers.get(place) else {
+                continue;
+            };
             if going.contains(container.id.as_str()) {
                 gone.add(place);
                 continue;
@@ -113,7 +117,7 @@ impl<'a> PlanFacts<'a> {
         self.container(id.as_str()).map(|(_, row)| row)
     }
 
-    /// Returns the containers that stay in a sandbox.
+    /// Returns the containers that stay in a sandbox, oldest first.
     pub(super) fn containers_in(&self, sandbox: &PodSandbox) -> &[&'a Container] {
         self.containers_in
             .get(&sandbox.id)
@@ -127,21 +131,23 @@ impl<'a> PlanFacts<'a> {
         users.flat_map(|(_, users)| users.iter().copied())
     }
 
-    /// Returns a pod's containers.
+    /// Returns a pod's containers, oldest first.
     pub(super) fn containers_of(
         &self,
         pod: Option<&PodRef>,
     ) -> impl Iterator<Item = &'a Container> {
-        let rows = self.snapshot.containers.iter();
+        let places = self.knowledge.index.containers.oldest_first();
+        let rows = places.filter_map(|place| self.snapshot.containers.get(place));
         rows.filter(move |row| is_of(row.pod.as_ref(), pod))
     }
 
-    /// Returns a pod's sandboxes.
+    /// Returns a pod's sandboxes, oldest first.
     pub(super) fn sandboxes_of(
         &self,
         pod: Option<&PodRef>,
     ) -> impl Iterator<Item = &'a PodSandbox> {
-        let rows = self.snapshot.sandboxes.iter();
+        let places = self.knowledge.index.sandboxes.oldest_first();
+        let rows = places.filter_map(|place| self.snapshot.sandboxes.get(place));
         rows.filter(move |row| is_of(row.pod.as_ref(), pod))
     }
 

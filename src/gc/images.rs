@@ -329,8 +329,9 @@ pub fn unknown_users(snapshot: &Snapshot) -> Option<String> {
         users.push("the list of containers is incomplete".to_owned());
     }
     let nameless = |container: &&Container| container.image.names.is_empty();
-    if let Some(first) = snapshot.containers.iter().find(nameless) {
-        users.push(format!("container {} does not name its image", first.id));
+    let nameless = snapshot.containers.iter().filter(nameless);
+    if let Some(oldest) = nameless.min_by_key(|it| (it.created_at, &it.id)) {
+        users.push(format!("container {} does not name its image", oldest.id));
     }
     if snapshot.seen.sandboxes < Coverage::Living {
         users.push("the list of sandboxes is incomplete".to_owned());

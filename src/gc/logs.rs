@@ -52,10 +52,13 @@ pub(super) fn judge<'a>(
     if !policy.logs.enabled || snapshot.removed.is_empty() && gone.iter().next().is_none() {
         return;
     }
-    // After a manual removal of a record two containers can share a log file; it is removed once.
+    // After a manual removal of a record two containers can share a log file; it is removed once, as the older one's.
     let mut seen = BTreeSet::new();
     let (mut going, mut staying) = (Vec::new(), Vec::new());
-    for (place, container) in snapshot.containers.iter().enumerate() {
+    for place in knowledge.index.containers.oldest_first() {
+        let Some(container) = snapshot.containers.get(place) else {
+            continue;
+        };
         if gone.has(place) {
             going.push(container);
         } else {
