@@ -1,6 +1,5 @@
 //! Turns verdicts into an ordered plan, and finds which removals a fresh look still confirms.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -56,8 +55,7 @@ fn plan_of(
         Verdicts::of(policy, &knowledge, targets, earlier),
     );
     if snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) {
-        let removals = &mut plan.removals;
-        removals.sort_by_key(|it| (it.subject.target, Reverse(exited_for(&it.subject))));
+        oldest_exit_first(&mut plan.removals, snapshot);
     }
     plan
 }
@@ -396,12 +394,16 @@ fn if_enabled(enabled: bool, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
     verdicts
 }
 
-/// Seconds since a container's exit. Other objects have none, and keep their order.
-fn exited_for(subject: &Subject) -> i64 {
-    match subject.target {
-        Target::Containers => subject.age_seconds,
-        Target::Sandboxes | Target::Logs | Target::Images => 0,
-    }
+/// Orders the containers by their exits, those without a known one last. Equal ones stay in the order of creation.
+fn oldest_exit_first(removals: &mut [Removal], snapshot: &Snapshot) {
+    let exits = snapshot.containers.iter();
+    let exits: BTreeMap<_, _> = exits.map(|it| (it.id.as_str(), it.finished_at)).collect();
+    removals.sort_by_key(|it| {
+        let is_container = it.subject.target == Target::Containers;
+        let exit = exits.get(it.subject.id.as_str()).filter(|_| is_container);
+        let exit = exit.copied().flatten();
+        (it.subject.target, exit.is_none(), exit)
+    });
 }
 
 fn container_subject(

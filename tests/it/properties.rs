@@ -258,20 +258,29 @@ fn ids(plan: &Plan, target: Target) -> impl Iterator<Item = &str> {
 }
 
 /// The expected order: target by target, oldest first; images least recently used first. While a list is over
-/// its limit, containers are ordered by the time that their age counts from, usually the exit.
-fn order_on(
-    snapshot: &Snapshot,
-) -> impl Fn(&Removal) -> (Target, i64, Option<Timestamp>, Timestamp) {
+/// its limit, containers are ordered by their exits, those without one last.
+type RemovalOrder = (
+    Target,
+    (bool, Option<Timestamp>),
+    Option<Timestamp>,
+    Timestamp,
+);
+
+fn order_on(snapshot: &Snapshot) -> impl Fn(&Removal) -> RemovalOrder {
     let lasts = snapshot
         .outage
         .is_some_and(|outage| outage.last_seen >= snapshot.taken_at);
+    let exits = snapshot.containers.iter().filter(|_| lasts);
+    let exits = exits.map(|it| (it.id.to_string(), it.finished_at));
+    let exits: BTreeMap<String, Option<Timestamp>> = exits.collect();
     move |removal| {
         let subject = &removal.subject;
-        let by_exit = lasts && subject.target == Target::Containers;
-        let age = if by_exit { -subject.age_seconds } else { 0 };
+        let is_container = subject.target == Target::Containers;
+        let exit = exits.get(subject.id.as_str()).filter(|_| is_container);
+        let exit = exit.copied().flatten();
         (
             subject.target,
-            age,
+            (exit.is_none(), exit),
             subject.last_used_at(),
             subject.created_at,
         )
