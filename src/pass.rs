@@ -254,6 +254,8 @@ impl<'a> PassRun<'a> {
         self.record
             .update(|pass| pass.before = Some(look.figures()));
         self.report_row_problems(&look);
+        look.lists()
+            .map_err(|error| EarlyEnd::NoLook(error.to_string()))?;
         if dry_run {
             return self.preview(&targets, &look);
         }

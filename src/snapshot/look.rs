@@ -83,11 +83,7 @@ impl Look {
         &self,
         quarantine: BTreeMap<PodSandboxId, Timestamp>,
     ) -> Result<Snapshot, NoSnapshot> {
-        if let Err(error) = &self.runtime {
-            return Err(NoSnapshot::Runtime(error.clone()));
-        }
-        let containers = rows_of("containers", &self.containers)?;
-        let sandboxes = rows_of("sandboxes", &self.sandboxes)?;
+        let (containers, sandboxes) = self.lists()?;
         Ok(Snapshot {
             taken_at: self.taken_at,
             uptime: self.uptime,
@@ -104,6 +100,19 @@ impl Look {
             logs: self.logs.clone(),
             removed: Vec::new(),
         })
+    }
+
+    /// Returns what no pass can do without.
+    ///
+    /// # Errors
+    /// If the runtime did not answer, or a list could not be read.
+    pub fn lists(&self) -> Result<(&Rows<Container>, &Rows<PodSandbox>), NoSnapshot> {
+        if let Err(error) = &self.runtime {
+            return Err(NoSnapshot::Runtime(error.clone()));
+        }
+        let containers = rows_of("containers", &self.containers)?;
+        let sandboxes = rows_of("sandboxes", &self.sandboxes)?;
+        Ok((containers, sandboxes))
     }
 
     /// Says where a file with its snapshot comes from.

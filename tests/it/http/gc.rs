@@ -177,12 +177,14 @@ async fn more_passes_than_can_wait_are_refused_with_503() {
 #[tokio::test]
 async fn while_the_runtime_is_down_a_waiting_caller_gets_503() {
     let rig = Rig::without_runtime(nodes::litter(1), json!({})).await;
-    let answer = rig.post("/gc?wait=60s").await;
-    assert_eq!(answer.status, 503, "{}", answer.text);
-    let pass = answer.json();
-    assert_eq!(
-        (&pass["state"], &pass["outcome"]),
-        (&json!("done"), &json!("aborted"))
-    );
-    assert!(pass["errors"].to_string().contains("no look"), "{pass:#}");
+    for target in ["all", "containers", "sandboxes", "logs", "images"] {
+        let answer = rig.post(&format!("/gc?wait=60s&target={target}")).await;
+        assert_eq!(answer.status, 503, "{}", answer.text);
+        let pass = answer.json();
+        assert_eq!(
+            (&pass["state"], &pass["outcome"]),
+            (&json!("done"), &json!("aborted"))
+        );
+        assert!(pass["errors"].to_string().contains("no look"), "{pass:#}");
+    }
 }
