@@ -33,7 +33,8 @@ impl BackOff {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct QuarantineEntry {
     known: Quarantined,
-    /// The wait that was last decided. If the time until the next attempt is longer, the clock was set back.
+    /// The wait that was last decided, its own or that of its class; the next failure doubles it. If the time until the
+    /// next attempt is longer, the clock was set back.
     wait: SignedDuration,
 }
 
@@ -53,9 +54,12 @@ impl Quarantine {
         back_off: BackOff,
         now: Timestamp,
     ) -> u32 {
-        let before = self.get(id).map_or(0, |entry| entry.failures);
-        let failures = before.saturating_add(1);
-        let wait = back_off.wait(failures);
+        let before = self.entries.get(id);
+        let failures = before.map_or(0, |entry| entry.known.failures);
+        let failures = failures.saturating_add(1);
+        let max = SignedDuration::try_from(back_off.max).unwrap_or(SignedDuration::MAX);
+        let doubled = before.map_or(SignedDuration::ZERO, |entry| entry.wait.saturating_mul(2));
+        let wait = back_off.wait(failures).max(doubled.min(max));
         self.put(id.clone(), (failures, class, error), now, wait);
         failures
     }

@@ -111,6 +111,26 @@ fn a_held_sandbox_counts_no_failure() {
     assert_eq!(order.collect::<Vec<_>>(), ["b", "a", "c"]);
 }
 
+/// A different sandbox is the probe each time.
+#[test]
+fn a_class_whose_probes_fail_waits_as_long_as_one_sandbox() {
+    let mut quarantine = Quarantine::default();
+    let ids: Vec<String> = (0..100).map(|number| format!("{number:02}")).collect();
+    let mut now = at(0);
+    for id in &ids {
+        fail(&mut quarantine, id, now);
+    }
+    let mut waits = Vec::new();
+    for probe in ids.iter().take(8) {
+        now = quarantine.get(&sandbox(probe)).unwrap().next_try;
+        waits.push(fail(&mut quarantine, probe, now));
+        let until = quarantine.get(&sandbox(probe)).unwrap().next_try;
+        let all: Vec<_> = ids.iter().map(|id| sandbox(id)).collect();
+        quarantine.hold(&all, until, now);
+    }
+    assert_eq!(waits, [120, 240, 480, 960, 1920, 3600, 3600, 3600]);
+}
+
 #[test]
 fn a_clock_that_was_set_back_lengthens_no_wait() {
     let mut quarantine = Quarantine::default();
