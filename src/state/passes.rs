@@ -143,13 +143,24 @@ pub(super) fn put(writing: &Writing<'_>, pass: &Pass) -> rusqlite::Result<()> {
         ":finished_at": pass.finished_at.map(Timestamp::as_millisecond),
         ":report": report(pass),
     })?;
-    forget(writing, "passes", writing.limits.passes_max())
+    forget_passes(writing)
 }
 
-/// Removes the oldest rows above `max`.
-fn forget(writing: &Writing<'_>, table: &str, max: u64) -> rusqlite::Result<()> {
-    let rows = format!("DELETE FROM {table} WHERE number <= (SELECT max(number) FROM {table}) - ?");
-    writing.sql.prepare_cached(&rows)?.execute([max]).map(drop)
+/// Removes passes above the bound. In the older half those without a removal go first: an alert that no pass can answer
+/// asks for one each minute, and a removal's pass says who asked for it.
+fn forget_passes(writing: &Writing<'_>) -> rusqlite::Result<()> {
+    let max = writing.limits.passes_max();
+    let rows = "DELETE FROM passes WHERE number IN (SELECT number FROM passes ORDER BY \
+        number > (SELECT max(number) FROM passes) - ?1 / 2, id IN (SELECT pass_id FROM removals), number \
+        LIMIT max(0, (SELECT count(*) FROM passes) - ?1))";
+    writing.sql.prepare_cached(rows)?.execute([max]).map(drop)
+}
+
+/// Removes the oldest removals above the bound.
+fn forget_removals(writing: &Writing<'_>) -> rusqlite::Result<()> {
+    let rows = "DELETE FROM removals WHERE number <= (SELECT max(number) FROM removals) - ?";
+    let max = writing.limits.removals_max();
+    writing.sql.prepare_cached(rows)?.execute([max]).map(drop)
 }
 
 /// Writes what a batch is about to remove.
@@ -187,7 +198,7 @@ pub(super) fn put_intended(
             object.reason.label(),
         ))?;
     }
-    forget(writing, "removals", writing.limits.removals_max())
+    forget_removals(writing)
 }
 
 /// Writes the outcome of a removal.

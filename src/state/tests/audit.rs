@@ -106,6 +106,23 @@ async fn a_removal_names_what_asked_for_it_and_how_it_ended() {
 }
 
 #[tokio::test]
+async fn passes_that_tried_nothing_make_way_before_the_pass_of_a_removal() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut entries = five();
+    entries.extend((2..=200).map(|number| at(ended(number))));
+    let journal = journal(dir.path(), &entries).await;
+    let filter = PassFilter {
+        limit: 200,
+        ..PassFilter::default()
+    };
+    let passes = journal.ask(filter).await.unwrap().rows;
+    assert_eq!(passes.len(), 100);
+    assert_eq!((&passes[0], &passes[99]), (&ended(200), &ended(1)));
+    let removals = journal.ask(all()).await.unwrap().rows;
+    assert!(removals.iter().all(|it| it.trigger.is_some()));
+}
+
+#[tokio::test]
 async fn passes_are_found_by_outcome_and_cause() {
     let dir = tempfile::tempdir().unwrap();
     let journal = journal(dir.path(), &five()).await;
