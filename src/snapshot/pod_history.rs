@@ -108,6 +108,13 @@ impl PodHistories {
         });
     }
 
+    /// Forgets what the source answered; what the runtime and the clocks showed stays.
+    pub(super) fn forget_answers(&mut self) {
+        for entry in self.pods.values_mut() {
+            (entry.absent_since, entry.over_since) = (None, None);
+        }
+    }
+
     /// Remembers the source of each pod, from its sandboxes: the last sandbox may be removed before the
     /// containers. If two differ, the one that keeps more counts.
     fn note_sources(&mut self, found: &NodeLists<'_>) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LookMemory, Observer, ObserverInner, PodHistories};
+use super::{LookMemory, Observer, ObserverInner};
 use crate::config::Config;
 use crate::pods::PodSource;
 use crate::runtime;
@@ -38,7 +38,7 @@ impl ObserverInner {
         let config = Arc::clone(&self.config.borrow());
         if !config.pods.asks_as(&memory.pods_config) {
             memory.pods = pods(&config);
-            memory.pod_histories = PodHistories::default();
+            memory.pod_histories.forget_answers();
         }
         memory.pods.timeout = config.runtime.timeout;
         memory.pods_config.clone_from(&config.pods);

@@ -426,3 +426,19 @@ async fn an_exit_is_later_than_the_last_look_that_saw_the_pod_live() {
         .correct_exits(&node.last_exits, now, node.clock);
     assert_eq!(exits[&uid("a")], node.clock - SECOND);
 }
+
+#[tokio::test(start_paused = true)]
+async fn another_source_ends_what_the_last_one_said_and_makes_no_exit_older() {
+    let mut node = Observer::new();
+    node.last_exits.insert(uid("a"), node.clock - SECOND);
+    node.look("a", "");
+    let (exits, now) = (node.last_exits.clone(), Instant::now());
+    node.histories.correct_exits(&exits, now, node.clock);
+    node.clock += SignedDuration::from_hours(1);
+    node.histories.correct_exits(&exits, now, node.clock);
+    node.histories.forget_answers();
+    let known = node.histories.at(now, node.clock);
+    assert_eq!(node.ages(&known, "a"), [None, None]);
+    let exits = node.histories.correct_exits(&exits, now, node.clock);
+    assert_eq!(exits[&uid("a")], node.clock - SECOND);
+}
