@@ -18,6 +18,9 @@ use super::words::{
     self, container_name, container_state, label, pod_state, pod_uid, set_policy, unknown, verdict,
 };
 
+/// As the client names the sandbox of a container whose row names none.
+const NO_ID: &str = "(no id)";
+
 /// A node and the expectation for each object on it.
 pub(crate) struct Case {
     pub(crate) file: String,
@@ -353,7 +356,8 @@ impl Case {
             match word.split_once('=').unwrap_or((word, "")) {
                 ("id", value) => container.id = ContainerId::new(value).ok_or("empty id")?,
                 ("in", value) => {
-                    container.sandbox_id = PodSandboxId::new(value).ok_or("empty id")?;
+                    let id = if value == "?" { NO_ID } else { value };
+                    container.sandbox_id = PodSandboxId::new(id).ok_or("empty id")?;
                 }
                 ("label", value) => container.labels = [label(value)?].into_iter().collect(),
                 ("image", value) => image.names.push(value.to_owned()),
