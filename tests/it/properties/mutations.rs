@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crisweep::gc::check::check;
-use crisweep::gc::{Expected, KeptObject, PodKnowledge, Removal};
+use crisweep::gc::{Expected, KeptObject, Limit, PodKnowledge, Removal};
 use crisweep::model::{ContainerState, Image, Images, KeepReason, Pods, RemoveReason, Target};
 use jiff::SignedDuration;
 use proptest::prelude::*;
@@ -93,6 +93,26 @@ proptest! {
                 let forged = Removal { reason: RemoveReason::PodDeleted, ..removal.clone() };
                 prop_assert!(!broken(&forged).is_empty());
             }
+        }
+    }
+
+    #[test]
+    fn a_removal_for_a_rule_that_is_off_is_reported(node in nodes(Oddity::Any)) {
+        let removals = plan_of(&node).removals;
+        let mut policy = node.policy.clone();
+        policy.containers.max_dead = Limit::None;
+        policy.containers.max_per_container = Limit::None;
+        policy.sandboxes.max_dead = Limit::None;
+        policy.images.high_threshold_percent = 100;
+        policy.images.max_age = None;
+        let can_be_off = |it: &&Removal| {
+            let of_containers = it.subject.target == Target::Containers;
+            matches!(it.reason, RemoveReason::OverCap | RemoveReason::Space)
+                || it.reason == RemoveReason::Superseded && of_containers
+        };
+        for removal in removals.iter().filter(can_be_off) {
+            let broken = check(std::slice::from_ref(removal), &node.snapshot, &policy);
+            prop_assert!(!broken.is_empty(), "{removal:?}");
         }
     }
 
