@@ -119,7 +119,12 @@ fn add_image(
     let leaf = if *draw % 10 == 7 { "pause" } else { "app" };
     let image = Image {
         id: ImageId::new(id(index - usize::from(twin))).unwrap(),
-        repo_tags: vec![format!("team/{leaf}:{index}")],
+        // Some have lost their tag.
+        repo_tags: if !plain && (60..70).contains(draw) {
+            Vec::new()
+        } else {
+            vec![format!("team/{leaf}:{index}")]
+        },
         repo_digests: vec![format!("team/{leaf}@sha256:{:064x}", index + 1000)],
         size_bytes: *size_bytes,
         pinned: !plain && *draw < 8,
@@ -150,10 +155,17 @@ fn add_image(
 
 fn user(store: &ImageStore, image: usize, draw: u32, plain: bool) -> ContainerImage {
     let Some(image) = store.rows.get(image) else {
-        // Its image is no longer on the node or, seldom, unknown.
-        let gone = (plain || draw > 2).then(|| id(77));
+        // Its image is no longer on the node, or known by a digest that no image has or, seldom, unknown.
+        let digest = || format!("team/app@{}", id(4000));
+        let names = match draw {
+            0..3 if !plain => Vec::new(),
+            3..10 if !plain => vec![digest()],
+            10..15 if !plain => vec!["team/gone:1".to_owned(), digest()],
+            15..20 if !plain => vec![digest(), id(77)],
+            _ => vec![id(77)],
+        };
         return ContainerImage {
-            names: gone.into_iter().collect(),
+            names,
             handler: String::new(),
         };
     };
