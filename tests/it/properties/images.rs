@@ -160,9 +160,18 @@ proptest! {
                 broken.first().map(|violation| violation.rule)
             };
             prop_assert_eq!(broken(removal, snapshot), None);
-            let mut forged = removal.clone();
-            forged.expected = gc::Expected::Container(ContainerState::Exited);
-            prop_assert_eq!(broken(&forged, snapshot), Some("is in another state than planned"));
+            let gc::Expected::Image { handler, names } = removal.expected.clone() else {
+                panic!("{removal:?}");
+            };
+            let another = [&names[..], &["team/more:1".to_owned()]].concat().into();
+            for expected in [
+                gc::Expected::Container(ContainerState::Exited),
+                gc::Expected::Image { handler: format!("{handler}x"), names },
+                gc::Expected::Image { handler, names: another },
+            ] {
+                let forged = gc::Removal { expected, ..removal.clone() };
+                prop_assert_eq!(broken(&forged, snapshot), Some("is in another state than planned"));
+            }
             let mut pinned = snapshot.clone();
             let mut used = snapshot.clone();
             let mut full = snapshot.clone();
