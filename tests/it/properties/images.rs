@@ -163,7 +163,7 @@ proptest! {
             let gc::Expected::Image { handler, names } = removal.expected.clone() else {
                 panic!("{removal:?}");
             };
-            let another = [&names[..], &["team/more:1".to_owned()]].concat().into();
+            let another = [&names[..], &["team/more:1".to_owned()]].concat();
             for expected in [
                 gc::Expected::Container(ContainerState::Exited),
                 gc::Expected::Image { handler: format!("{handler}x"), names },
