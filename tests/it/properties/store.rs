@@ -116,7 +116,12 @@ fn add_image(
     let plain = oddity == Oddity::None;
     // Sometimes the predecessor's id, for another handler.
     let twin = !plain && (80..90).contains(draw) && index > 0;
-    let leaf = if *draw % 10 == 7 { "pause" } else { "app" };
+    let leaf = match *draw % 30 {
+        7 => "pause",
+        17 => "pause-amd64",
+        27 => "mirrored-pause",
+        _ => "app",
+    };
     let image = Image {
         id: ImageId::new(id(index - usize::from(twin))).unwrap(),
         // Some have lost their tag.
