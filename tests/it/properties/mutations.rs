@@ -1,10 +1,13 @@
 //! The check must find forged removals: a check that never disagrees is useless.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crisweep::gc::check::check;
 use crisweep::gc::{Expected, KeptObject, Limit, PodKnowledge, Removal};
-use crisweep::model::{ContainerState, Image, Images, KeepReason, Pods, RemoveReason, Target};
+use crisweep::model::{
+    ContainerState, Image, Images, KeepReason, Pods, PodsUnknown, RemoveReason, Target,
+};
 use jiff::SignedDuration;
 use proptest::prelude::*;
 
@@ -113,6 +116,20 @@ proptest! {
         for removal in removals.iter().filter(can_be_off) {
             let broken = check(std::slice::from_ref(removal), &node.snapshot, &policy);
             prop_assert!(!broken.is_empty(), "{removal:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_with_a_container_that_may_start_is_not_assumed_finished(mut node in nodes(Oddity::Any)) {
+        node.snapshot.pods = Pods::Unknown(PodsUnknown::NoSource);
+        node.policy.assume_finished_after = Some(Duration::from_secs(1));
+        for container in node.snapshot.containers.iter_mut().step_by(5) {
+            (container.state, container.finished_at) = (ContainerState::Created, None);
+        }
+        for kept in plan_of(&node).kept {
+            let reason = RemoveReason::OverCap;
+            let broken = check(&[forge(&node, &kept, reason)], &node.snapshot, &node.policy);
+            prop_assert!(!broken.is_empty() || may_go(&kept, reason), "{kept:?}");
         }
     }
 
