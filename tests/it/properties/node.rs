@@ -271,12 +271,7 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
                 PodSandboxState::NotReady
             },
             created_at: clock.tick(*gap),
-            // Sometimes it contradicts the pod's others.
-            config_source: if oddity == Oddity::Any && (86..=88).contains(draw) {
-                Some(ConfigSource::Http)
-            } else {
-                said
-            },
+            config_source: said,
             labels: labels.clone().into(),
         };
         if oddity == Oddity::Any && *draw > 90 {
