@@ -31,8 +31,8 @@ pub struct StormStatus {
 pub(super) struct Storm {
     /// By fingerprint.
     alerts: BTreeMap<String, StormAlert>,
-    /// How long each holds after it was last seen.
-    hold: Duration,
+    /// How long each holds after it was last seen; `None`: none does.
+    hold: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -47,13 +47,17 @@ struct StormAlert {
 impl Storm {
     /// Takes over a configuration.
     pub(super) fn configure(&mut self, hold: Option<Duration>) {
-        match hold {
-            Some(hold) => self.hold = hold,
-            None => *self = Self::default(),
+        self.hold = hold;
+        if hold.is_none() {
+            self.alerts.clear();
         }
     }
 
-    fn note(&mut self, alert: &AlertInfo) {
+    /// Notes an alert, and says whether it holds.
+    fn note(&mut self, alert: &AlertInfo) -> bool {
+        if self.hold.is_none() {
+            return false;
+        }
         let alerts = &mut self.alerts;
         if alerts.len() >= ALERTS_MAX && !alerts.contains_key(&alert.fingerprint) {
             // Forget the one that ends first: the new one holds longer.
@@ -69,6 +73,7 @@ impl Storm {
             began: alert.starts_at.parse::<Timestamp>().ok().max(before),
         };
         alerts.insert(alert.fingerprint.clone(), entry);
+        true
     }
 
     /// Forgets an alert that is over. An end before the present beginning does not count: another Alertmanager, or a
@@ -84,13 +89,13 @@ impl Storm {
 
     /// Forgets alerts that were not seen for too long.
     fn forget(&mut self, now: Instant) {
-        let hold = self.hold;
+        let hold = self.hold.unwrap_or_default();
         self.alerts.retain(|_, it| it.seen + hold > now);
     }
 
     fn next_end(&self) -> Option<Instant> {
-        let first = self.alerts.values().map(|it| it.seen).min();
-        first.map(|seen| seen + self.hold)
+        let first = self.alerts.values().map(|it| it.seen).min()?;
+        Some(first + self.hold?)
     }
 
     pub(super) fn put_on(&self, standing: &mut Standing) {
@@ -103,7 +108,7 @@ impl Storm {
         let alerts = self.alerts.values();
         let shown = alerts.map(|it| StormStatus {
             alert: it.name.clone(),
-            ends_in_seconds: (it.seen + self.hold)
+            ends_in_seconds: (it.seen + self.hold.unwrap_or_default())
                 .saturating_duration_since(now)
                 .as_secs(),
         });
@@ -112,17 +117,17 @@ impl Storm {
 }
 
 impl Fleet {
-    /// Notes that an alert fires which holds automatic passes, for so long unless it is seen again.
-    pub fn storm(&self, alert: &AlertInfo, hold: Duration) {
-        let is_first = self.change(|known| {
-            known.storm.configure(Some(hold));
-            known.storm.note(alert);
-            known.storm.alerts.len() == 1
+    /// Notes that an alert fires which holds automatic passes; says whether it does, by the configuration in force.
+    pub fn storm(&self, alert: &AlertInfo) -> bool {
+        let (holds, count) = self.change(|known| {
+            let holds = known.storm.note(alert);
+            (holds, known.storm.alerts.len())
         });
         self.inner.stormed.notify_one();
-        if is_first {
+        if holds && count == 1 {
             tracing::debug!(alert = alert.name, "an alert holds automatic passes");
         }
+        holds
     }
 
     /// Notes that such an alert is over, and when it ended, if that is known.
@@ -170,6 +175,15 @@ mod tests {
         }
     }
 
+    /// Brakes on which each alert holds for so long.
+    fn fleet(storm_hold: Option<Duration>) -> Fleet {
+        let config = Config {
+            storm_hold,
+            ..Config::default()
+        };
+        Fleet::new(&config, None)
+    }
+
     async fn rest() {
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -178,13 +192,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_storm_that_is_not_seen_again_ends_and_one_that_is_goes_on() {
-        let (fleet, stop) = (Fleet::default(), CancellationToken::new());
+        let (fleet, stop) = (fleet(Some(HOUR)), CancellationToken::new());
         let watching = tokio::spawn(watch_storm(fleet.clone(), stop.clone()));
-        fleet.storm(&alert(1), HOUR);
+        fleet.storm(&alert(1));
         assert!(fleet.standing().storm.unwrap().contains("Storm"));
         rest().await;
         tokio::time::advance(HOUR / 2).await;
-        fleet.storm(&alert(1), HOUR);
+        fleet.storm(&alert(1));
         rest().await;
         tokio::time::advance(HOUR / 10 * 9).await;
         rest().await;
@@ -198,7 +212,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reload_changes_how_long_a_storm_holds() {
-        let (fleet, stop) = (Fleet::default(), CancellationToken::new());
+        let (fleet, stop) = (fleet(Some(HOUR)), CancellationToken::new());
         let watching = tokio::spawn(watch_storm(fleet.clone(), stop.clone()));
         let hold_for = |storm_hold| {
             let config = Config {
@@ -207,7 +221,7 @@ mod tests {
             };
             fleet.configure(&config, None);
         };
-        fleet.storm(&alert(1), HOUR);
+        fleet.storm(&alert(1));
         tokio::time::advance(HOUR / 2).await;
         hold_for(Some(2 * HOUR));
         rest().await;
@@ -221,13 +235,25 @@ mod tests {
 
     #[tokio::test]
     async fn a_storm_ends_when_its_last_alert_is_over() {
-        let fleet = Fleet::default();
-        fleet.storm(&alert(1), HOUR);
-        fleet.storm(&alert(2), HOUR);
+        let fleet = fleet(Some(HOUR));
+        fleet.storm(&alert(1));
+        fleet.storm(&alert(2));
         fleet.storm_over(&alert(1), None);
         assert!(fleet.standing().stops_automatic().is_some());
         fleet.storm_over(&alert(2), None);
         assert_eq!(fleet.standing(), Standing::default());
+    }
+
+    #[tokio::test]
+    async fn an_alert_holds_by_the_configuration_in_force_when_it_comes() {
+        for hold in [None, Some(HOUR / 4)] {
+            let fleet = fleet(hold);
+            assert_eq!(fleet.storm(&alert(1)), hold.is_some());
+            let storm = fleet.status().storm.into_iter();
+            let seconds: Vec<u64> = storm.map(|it| it.ends_in_seconds).collect();
+            assert!(seconds.iter().all(|it| *it <= 900), "{seconds:?}");
+            assert_eq!(seconds.is_empty(), hold.is_none());
+        }
     }
 
     #[tokio::test]
@@ -246,9 +272,9 @@ mod tests {
             (&[3][..], 2, Some(4), false),
             (&[3][..], 1, None, false),
         ] {
-            let fleet = Fleet::default();
+            let fleet = fleet(Some(HOUR));
             for hour in fired {
-                fleet.storm(&since(*hour), HOUR);
+                fleet.storm(&since(*hour));
             }
             fleet.storm_over(&since(over), ended.map(at));
             let is_held = fleet.standing().storm.is_some();
@@ -258,9 +284,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_number_of_alerts_is_bounded_and_the_newest_holds() {
-        let fleet = Fleet::default();
+        let fleet = fleet(Some(HOUR));
         for number in 0..=ALERTS_MAX {
-            fleet.storm(&alert(number), HOUR);
+            fleet.storm(&alert(number));
         }
         assert_eq!(fleet.inner.known.lock().storm.alerts.len(), ALERTS_MAX);
         for number in 0..ALERTS_MAX {

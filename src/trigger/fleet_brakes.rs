@@ -12,11 +12,10 @@ use crate::pass::record::PassRecord;
 impl Worker {
     /// Notes that an alert fires which holds automatic passes.
     pub fn alert_holds(&self, alert: &AlertInfo) -> Admission {
-        let Some(hold) = self.config().fleet.storm_hold else {
+        if !self.inner.fleet.storm(alert) {
             let why = "alerts that hold are ignored (fleet.storm_hold)";
             return Admission::without_pass(AlertResult::NotRouted, why);
-        };
-        self.inner.fleet.storm(alert, hold);
+        }
         let why = "it holds automatic passes while it fires";
         Admission::without_pass(AlertResult::Holds, why)
     }
