@@ -8,8 +8,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::setting::{
-    As, COUNT_MAX, ListOf, Number, Off, One, Positive, TextKind, Time, Whole, is_host_name,
-    settings,
+    As, COUNT_MAX, Interval, ListOf, Number, Off, One, Positive, TextKind, Time, Whole,
+    is_host_name, settings,
 };
 use crate::model::{Target, Targets, labelled};
 use crate::outgoing::HttpClientConfig;
@@ -124,7 +124,7 @@ settings! {
         /// thresholds in any case.
         pub enabled: bool = false,
         /// Time between two looks for it.
-        #[serde(with = "As::<Positive>")]
+        #[serde(with = "As::<Interval>")]
         pub interval: Duration = Duration::from_secs(30),
         /// Exited containers on the node that ask for a pass over containers, sandboxes and logs.
         #[serde(with = "As::<Off<Whole<u32, 0, COUNT_MAX>>>")]
@@ -191,7 +191,7 @@ settings! {
         #[serde(with = "As::<ListOf<AlertmanagerUrl>>")]
         pub poll: Vec<String> = Vec::new(),
         /// Time between two questions, give or take a tenth.
-        #[serde(with = "As::<Positive>")]
+        #[serde(with = "As::<Interval>")]
         pub interval: Duration = Duration::from_secs(30),
         /// How the Alertmanagers are asked; the keys are Prometheus'.
         pub http_client_config: HttpClientConfig = HttpClientConfig::default(),

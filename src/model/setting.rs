@@ -123,18 +123,23 @@ impl<F: SettingForm> schemars::JsonSchema for As<F> {
     }
 }
 
-/// A duration; `MAY_BE_0` or not.
-pub(crate) struct Time<const MAY_BE_0: bool = true>;
+/// A duration of at least so many milliseconds.
+pub(crate) struct Time<const MIN_MS: u64 = 0>;
 
-/// A duration above 0.
-pub(crate) type Positive = Time<false>;
+/// A duration that is not 0.
+pub(crate) type Positive = Time<1>;
 
-impl<const MAY_BE_0: bool> SettingForm for Time<MAY_BE_0> {
+/// The time between two questions: `30ms` is a slip for `30s`, and of a fleet a flood.
+pub(crate) type Interval = Time<100>;
+
+impl<const MIN_MS: u64> SettingForm for Time<MIN_MS> {
     type Value = Duration;
 
     fn must_be() -> String {
-        let range = if MAY_BE_0 { "" } else { " of more than 0" };
-        format!("a duration{range}")
+        match MIN_MS {
+            0 => "a duration".to_owned(),
+            _ => format!("a duration of at least {MIN_MS}ms"),
+        }
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
@@ -144,10 +149,11 @@ impl<const MAY_BE_0: bool> SettingForm for Time<MAY_BE_0> {
             // Parsing an empty text gives the error that names the missing unit.
             RawValue::Integer(_) | RawValue::Float(_) | RawValue::Other(_) => parse_duration(""),
         };
-        match parsed.map_err(D::Error::custom)? {
-            Duration::ZERO if !MAY_BE_0 => Err(D::Error::custom(Self::must_be())),
-            duration => Ok(duration),
+        let duration = parsed.map_err(D::Error::custom)?;
+        if duration < Duration::from_millis(MIN_MS) {
+            return Err(D::Error::custom(Self::must_be()));
         }
+        Ok(duration)
     }
 
     fn show<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {

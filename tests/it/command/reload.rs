@@ -104,7 +104,7 @@ async fn a_reload_changes_automatic_triggers_and_permissions() {
     ask(&rig).await.refused(403, "Host");
     rig.configure(&json!({
         "web": { "trusted_hosts": ["gc.example"] },
-        "thresholds": { "enabled": true, "interval": "50ms", "exited_containers": 2 },
+        "thresholds": { "enabled": true, "interval": "100ms", "exited_containers": 2 },
     }));
     assert_eq!(rig.post("/-/reload").await.status, 200);
     assert_eq!(ask(&rig).await.status, 202);

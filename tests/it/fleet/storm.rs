@@ -117,7 +117,7 @@ async fn a_polled_storm_holds_until_it_is_gone_from_every_alertmanager() {
         server.reply_to(hold, list(json!([active(storm())])));
     }
     let urls = [&one, &other].map(|it| format!("http://{}", it.address));
-    let poll = json!({ "alertmanager": { "poll": urls, "interval": "50ms" } });
+    let poll = json!({ "alertmanager": { "poll": urls, "interval": "100ms" } });
     let rig = Rig::start(nodes::litter(2), poll).await;
     let waits = || async {
         let passes = rig.passes().await;
@@ -176,7 +176,7 @@ async fn a_polled_storm_that_fires_since_another_time_goes_on_holding() {
     let urls = servers
         .each_ref()
         .map(|it| format!("http://{}", it.address));
-    let poll = json!({ "alertmanager": { "poll": urls, "interval": "30ms" } });
+    let poll = json!({ "alertmanager": { "poll": urls, "interval": "100ms" } });
     let rig = Rig::start(nodes::litter(2), poll).await;
     let polls = || servers.each_ref().map(|server| server.asked().len());
     for starts in [[10, 10], [20, 20], [20, 30], [40, 30], [5, 30], [5, 5]] {
@@ -212,7 +212,7 @@ async fn a_node_without_alerts_asks_for_storms_each_fourth_time_and_heeds_them()
     let server = PodServer::plain().await;
     server.reply(Reply::json("[]"));
     let url = format!("http://{}", server.address);
-    let poll = json!({ "alertmanager": { "poll": [url], "interval": "20ms" } });
+    let poll = json!({ "alertmanager": { "poll": [url], "interval": "100ms" } });
     let rig = Rig::start(nodes::litter(2), poll).await;
     let count = |what: &str| {
         let asked = server.asked();

@@ -106,7 +106,7 @@ async fn inodes_that_run_out_cross_the_threshold_too() {
     let disk = Tmpfs::with(&format!("size={SIZE_MIB}m,nr_inodes=14"));
     let mut changes = thresholds(90, 60, 50);
     changes["thresholds"] =
-        json!({ "enabled": true, "interval": "50ms", "image_fs_used_percent": 90 });
+        json!({ "enabled": true, "interval": "100ms", "image_fs_used_percent": 90 });
     let rig = rig(idle(10), &disk, changes).await;
     // 4 inodes of 13 in use are 12.8 MiB of the 41.5 that the images list.
     until_true("9 inodes are in use, 64 %", || removed(&rig).len() == 4).await;

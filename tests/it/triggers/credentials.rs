@@ -12,7 +12,7 @@ use crate::support::{Rig, nodes};
 async fn rig(alertmanager: &PodServer, client: Value) -> Rig {
     let section = json!({
         "poll": [format!("https://{}", alertmanager.address)],
-        "interval": "50ms",
+        "interval": "100ms",
         "http_client_config": client,
     });
     let changes = json!({ "alertmanager": section, "log": { "level": "info,hyper_util=trace,reqwest=trace" } });

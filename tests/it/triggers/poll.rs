@@ -40,7 +40,7 @@ async fn rig(alertmanagers: &[&PodServer]) -> Rig {
         .iter()
         .map(|a| format!("http://{}/am/", a.address))
         .collect();
-    let poll = json!({ "alertmanager": { "poll": urls, "interval": "50ms" } });
+    let poll = json!({ "alertmanager": { "poll": urls, "interval": "100ms" } });
     Rig::start(nodes::litter(2), poll).await
 }
 
@@ -257,7 +257,7 @@ async fn reload(rig: &mut Rig, alertmanagers: &[&PodServer], changes: Value) {
         .iter()
         .map(|it| format!("http://{}/am/", it.address))
         .collect();
-    let mut all = json!({ "alertmanager": { "poll": urls, "interval": "40ms" } });
+    let mut all = json!({ "alertmanager": { "poll": urls, "interval": "100ms" } });
     all.as_object_mut()
         .unwrap()
         .extend(changes.as_object().unwrap().clone());

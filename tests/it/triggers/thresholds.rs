@@ -12,7 +12,7 @@ use crate::support::{Rig, nodes, until};
 fn thresholds(key: &str, value: impl Into<Value>) -> Value {
     let mut thresholds = json!({
         "enabled": true,
-        "interval": "50ms",
+        "interval": "100ms",
         "exited_containers": 0,
         "not_ready_sandboxes": 0,
         "list_limit_ratio": 0,
