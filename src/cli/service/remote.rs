@@ -130,7 +130,13 @@ impl RemoteArgs {
         };
         let disk = BlockingPool::new(1);
         let token = match &args.service_token_file {
-            Some(path) => Some(read_token(&disk, path).await?),
+            Some(path) => {
+                anyhow::ensure!(
+                    token.is_none() || self.service_token_file.is_some(),
+                    "CRISWEEP_TOKEN and CRISWEEP_TOKEN_FILE are both set: unset one of them"
+                );
+                Some(read_token(&disk, path).await?)
+            }
             None => token,
         };
         let mut remote = match url.strip_prefix("unix:") {

@@ -146,6 +146,21 @@ async fn a_credential_is_asked_for_by_the_name_of_its_flag_and_then_taken() {
     let output = command.output().await.unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(!text(&output.stderr).contains("token-that-may-read"));
+    let (flag, file) = (token("read"), path("act").into_os_string());
+    for (more, code) in [(None, 2), (Some(&flag), 0)] {
+        let mut command = program();
+        command.args(["passes", &url(&rig)]).args(more);
+        command.env("CRISWEEP_TOKEN", "token-that-may-read");
+        command.env("CRISWEEP_TOKEN_FILE", &file);
+        let output = command.output().await.unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert_eq!(
+            said.contains("CRISWEEP_TOKEN and CRISWEEP_TOKEN_FILE"),
+            more.is_none(),
+            "{said}"
+        );
+    }
 }
 
 #[tokio::test]
