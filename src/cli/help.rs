@@ -2,15 +2,16 @@
 
 pub(super) mod texts;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::process;
 
 use anyhow::Context;
 use clap::{Args, CommandFactory, FromArgMatches};
 
 use super::Cli;
 use super::RemoteArgs;
-use super::output::{note, print_bytes};
+use super::output::{note, print_bytes, written};
 
 const SET_UP: &[&str] = &[
     "serve",
@@ -88,8 +89,21 @@ Examples:
 
 /// Reads the arguments; prints help and ends the process where they ask for it, or are wrong.
 pub fn parse() -> Cli {
-    let matches = grouped().get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let matches = grouped().try_get_matches();
+    let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| end(&error))
+}
+
+/// Prints help or what is wrong, and ends the process. Clap itself takes no notice of a full disk.
+fn end(error: &clap::Error) -> ! {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    match written(printed) {
+        Err(failed) if !error.use_stderr() => {
+            note(&format!("crisweep: {failed:#}"));
+            process::exit(1)
+        }
+        Ok(()) | Err(_) => process::exit(error.exit_code()),
+    }
 }
 
 /// Returns the program's definition with its commands in groups.

@@ -60,7 +60,11 @@ pub(super) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     written(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
-fn written(done: io::Result<()>) -> anyhow::Result<()> {
+/// Judges a write to standard output: a reader that went away is no error.
+///
+/// # Errors
+/// If it failed otherwise.
+pub(super) fn written(done: io::Result<()>) -> anyhow::Result<()> {
     match done {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot write standard output")
