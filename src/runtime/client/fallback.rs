@@ -335,7 +335,12 @@ async fn by_state<K: FallbackList>(
             continue;
         }
         match ask::<K>(client, ListFilter::State(*state), clock).await {
-            Ok(page) => found.add(page),
+            Ok(page) => {
+                // At once: the look may end here, and the next one may not see them.
+                let known = K::list_state(&client.shared.list_states);
+                known.row_cache(client).note_new(page.rows.iter());
+                found.add(page);
+            }
             Err(Error::TooLarge { .. }) => {
                 tight.insert(*state);
             }

@@ -35,9 +35,6 @@ pub(super) async fn read<K: FallbackList>(
     found: &mut FoundRows<K::Model>,
     clock: Clock,
 ) -> Result<NameLookup, Error> {
-    let state = K::list_state(&client.shared.list_states);
-    // Before anything can end the look: the next one may not see them.
-    state.row_cache(client).note_new(found);
     let ids = service::<K>(client, clock).await?.unwrap_or_default();
     let mut asking = Questions::<K>::keeping(client, clock);
     let mut whole_pods = BTreeSet::new();

@@ -170,8 +170,11 @@ impl<M: ListedRecord + Clone> RowCache<M> {
     }
 
     /// Notes rows that came since their pods' parts were read.
-    pub(super) fn note_new(&mut self, found: &FoundRows<M>) {
-        for row in found.rows() {
+    pub(super) fn note_new<'a>(&mut self, rows: impl Iterator<Item = &'a M>)
+    where
+        M: 'a,
+    {
+        for row in rows {
             if let Some(uid) = row.pod()
                 && !self.rows.contains_key(row.id())
             {
@@ -183,7 +186,7 @@ impl<M: ListedRecord + Clone> RowCache<M> {
     /// Returns the pods of which `found` has every row, as far as the runtime tells by its answer for the pod's part
     /// and by all answers since.
     pub(super) fn whole_pods(&mut self, found: &FoundRows<M>) -> BTreeSet<PodUid> {
-        self.note_new(found);
+        self.note_new(found.rows());
         let shown: BTreeSet<&PodUid> = found.rows().filter_map(ListedRecord::pod).collect();
         let lost = self.rows.iter().filter(|(id, _)| !found.contains(id));
         let lost: BTreeSet<&PodUid> = lost.filter_map(|(_, entry)| entry.row.pod()).collect();

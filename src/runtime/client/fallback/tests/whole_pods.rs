@@ -200,3 +200,23 @@ async fn a_container_that_ran_while_an_id_could_not_be_read_is_not_forgotten() {
     assert!(!listed.whole_pods.is_empty());
     assert_none_is_missing(&rig, &listed);
 }
+
+#[tokio::test]
+async fn a_container_that_ran_while_the_other_list_was_read_is_not_forgotten() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_the_dead();
+    rig.write_names();
+    let listed = rig.containers().await;
+    let dead = listed.rows.iter().filter(|it| &*it.name == "b");
+    let last = dead.max_by_key(|row| uid(row)).unwrap();
+    let ran = rig.sim.change(|node| node.next_attempt(last.id.as_str()));
+    // Asks for the running containers, to know the sandboxes' names.
+    rig.sandboxes().await;
+    assert!(rig.sim.change(|node| node.exit_container(&ran.unwrap(), 0)));
+    // Too few parts are asked for again in a look to reach the last one.
+    let slow = Fault::slow(Duration::from_millis(100));
+    rig.sim.set_fault(Rpc::ListContainers, slow);
+    let listed = rig.containers().await;
+    assert!(!listed.whole_pods.is_empty());
+    assert_none_is_missing(&rig, &listed);
+}
