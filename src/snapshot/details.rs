@@ -37,12 +37,10 @@ impl LookMemory {
             };
             let filled = self.statuses.fill(client, listed, now, limits);
             let filled = filled.await;
-            // An object missing from an incomplete list may still exist.
-            if let Ok(holders) = sandboxes
-                && listed.coverage.min(holders.coverage) == Coverage::Whole
-            {
+            if let Ok(holders) = sandboxes {
+                let is_part = listed.coverage.min(holders.coverage) != Coverage::Whole;
                 self.statuses
-                    .forget_pods_without(&listed.rows, &holders.rows);
+                    .forget_pods_without(&listed.rows, &holders.rows, is_part);
             }
             filled
         };

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use self::exit_steps::ExitSteps;
 use super::LookResult;
+use super::statuses::KNOWN_MAX;
 use super::whole_pods::whole_pods;
 use crate::model::{
     ConfigSource, Container, ContainerState, Coverage, Logs, PodHistory, PodList, PodSandbox,
@@ -73,7 +74,7 @@ impl PodHistories {
     ) {
         let of_logs = found.uids_of_logs();
         let shown = found.uids(&of_logs);
-        if found.is_whole() {
+        if found.is_whole() || self.pods.len() >= KNOWN_MAX {
             self.pods.retain(|uid, _| shown.contains(uid));
         }
         for uid in Vec::from_iter(shown) {

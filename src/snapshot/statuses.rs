@@ -13,8 +13,8 @@ use crate::model::{
 use crate::runtime;
 use crate::system::maps::{IdMap, IdSet};
 
-/// Remembered statuses while lists are incomplete; above that only those of listed containers are kept.
-const KNOWN_MAX: usize = 1 << 16;
+/// Remembered statuses, or pods, while lists are incomplete; above that only those of listed ones are kept.
+pub(super) const KNOWN_MAX: usize = 1 << 16;
 
 /// What a container's status said.
 #[derive(Clone, Copy, Debug)]
@@ -187,11 +187,36 @@ impl Statuses {
         ImageNames::Known(self.volumes.values().flatten().cloned().collect())
     }
 
-    /// Drops the pods of which the runtime has nothing left.
-    pub(super) fn forget_pods_without(&mut self, rows: &[Container], sandboxes: &[PodSandbox]) {
+    /// Drops the pods of which the runtime has nothing left. An object missing from an incomplete list (`is_part`) may
+    /// still exist.
+    pub(super) fn forget_pods_without(
+        &mut self,
+        rows: &[Container],
+        sandboxes: &[PodSandbox],
+        is_part: bool,
+    ) {
+        if is_part && self.last_exits.len() < KNOWN_MAX {
+            return;
+        }
         let of_rows = rows.iter().filter_map(|row| row.pod.as_ref());
         let of_sandboxes = sandboxes.iter().filter_map(|sandbox| sandbox.pod.as_ref());
         let present: IdSet<&PodUid> = of_rows.chain(of_sandboxes).map(|pod| &pod.uid).collect();
         self.last_exits.retain(|uid, _| present.contains(uid));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_lists_are_incomplete_the_exits_of_unseen_pods_are_bounded() {
+        let mut statuses = Statuses::default();
+        for number in 1..=KNOWN_MAX {
+            let uid = PodUid::new(number.to_string()).unwrap();
+            statuses.last_exits.insert(uid, Timestamp::UNIX_EPOCH);
+            statuses.forget_pods_without(&[], &[], true);
+            assert_eq!(statuses.last_exits.len(), number % KNOWN_MAX);
+        }
     }
 }

@@ -442,3 +442,32 @@ async fn another_source_ends_what_the_last_one_said_and_makes_no_exit_older() {
     let exits = node.histories.correct_exits(&exits, now, node.clock);
     assert_eq!(exits[&uid("a")], node.clock - SECOND);
 }
+
+/// One list may be over its limit for weeks.
+#[tokio::test(start_paused = true)]
+async fn pods_that_incomplete_looks_no_longer_show_are_bounded() {
+    let mut node = Observer::new();
+    node.coverage = Coverage::Living;
+    let of = container_in_state_unknown('a');
+    let pod = |number: usize| {
+        let uid = uid(&number.to_string());
+        let (namespace, name) = ("default".into(), "short".into());
+        PodRef {
+            uid,
+            namespace,
+            name,
+        }
+    };
+    for half in [0..KNOWN_MAX / 2, KNOWN_MAX / 2..KNOWN_MAX] {
+        node.containers = half
+            .map(|number| Container {
+                pod: Some(pod(number).into()),
+                ..of.clone()
+            })
+            .collect();
+        node.look("", "");
+    }
+    assert_eq!(node.histories.pods.len(), KNOWN_MAX);
+    node.look("", "");
+    assert_eq!(node.histories.pods.len(), KNOWN_MAX / 2);
+}

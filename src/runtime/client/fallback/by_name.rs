@@ -112,6 +112,11 @@ async fn by_names<K: FallbackList>(
     let of_other = other.iter().filter_map(|(uid, _)| uid.clone());
     let pods = names.pods.iter().cloned().chain(of_rows).chain(of_other);
     let pods: BTreeSet<ListFilter> = pods.map(ListFilter::Pod).collect();
+    let sandboxes: BTreeSet<&PodSandboxId> = other.iter().map(|(_, id)| id).collect();
+    state.row_cache(client).retain_parts(|part| match part {
+        ListFilter::Sandbox(id) => sandboxes.contains(id),
+        ListFilter::Pod(_) | ListFilter::State(_) => pods.contains(part),
+    });
     let known_ids = known_ids::<K>(client, ids, &names, &other);
     let list_costs = 1 + known_ids.len().max(pods.len()) / RECORDS_PER_QUESTION;
     let ids_first = known_ids.len() < pods.len() * list_costs;

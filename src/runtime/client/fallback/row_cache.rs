@@ -73,7 +73,23 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         for id in &gone {
             self.forget(id);
         }
+        self.gone.retain(|id| ids.contains_key(id));
+        let pods: BTreeSet<&PodUid> = ids.values().flatten().collect();
+        self.retain_parts(|part| matches!(part, ListFilter::Pod(uid) if pods.contains(uid)));
         self.fill_unconfirmed(found);
+    }
+
+    /// Forgets the parts that no name and no row tells of any more: a list may be over its limit for weeks. One that is
+    /// named again is asked for anew.
+    pub(super) fn retain_parts(&mut self, is_named: impl Fn(&ListFilter) -> bool) {
+        let rows = self.rows.values().filter_map(|entry| entry.row.pod());
+        let of_rows: BTreeSet<&PodUid> = rows.collect();
+        let has_rows = |part: &_| matches!(part, ListFilter::Pod(uid) if of_rows.contains(uid));
+        let stays = |part: &ListFilter| has_rows(part) || is_named(part);
+        self.read.retain(stays);
+        self.refused.retain(stays);
+        self.whole
+            .retain(|uid| stays(&ListFilter::Pod(uid.clone())));
     }
 
     /// Adds to `found` the missing rows that cannot have changed; returns their ids.

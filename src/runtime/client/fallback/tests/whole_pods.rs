@@ -220,3 +220,34 @@ async fn a_container_that_ran_while_the_other_list_was_read_is_not_forgotten() {
     assert!(!listed.whole_pods.is_empty());
     assert_none_is_missing(&rig, &listed);
 }
+
+/// A list may be over its limit for weeks, on one connection.
+#[tokio::test]
+async fn of_pods_that_are_gone_nothing_is_remembered() {
+    for options in [Options::not_containerd(), Options::default()] {
+        let rig = Rig::new(options);
+        rig.forbid_exited();
+        for number in 0..15 {
+            let name = format!("default/short-{number}");
+            let pod = PodSpec::new(&format!("short-{number}"));
+            // In containerd a list is cheaper than asking for each.
+            rig.sim
+                .add_pod(&(0..9).fold(pod, |pod, attempt| pod.exited("app", attempt, hours(1))));
+            rig.containers().await;
+            for attempt in 0..9 {
+                let id = rig
+                    .sim
+                    .container_id(&format!("{name}/app#{attempt}"))
+                    .unwrap();
+                let id = ContainerId::new(id).unwrap();
+                rig.client.remove_container(&id).await.unwrap();
+            }
+            let sandbox = rig.sim.sandbox_id(&format!("{name}#0")).unwrap();
+            assert!(rig.sim.change(|node| node.vanish_sandbox(&sandbox)));
+        }
+        rig.containers().await;
+        let row_cache = rig.client.shared.list_states.containers.row_cache.lock();
+        assert!(!row_cache.read.is_empty());
+        assert!(row_cache.read.len() <= 45, "{}", row_cache.read.len());
+    }
+}
