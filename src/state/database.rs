@@ -412,12 +412,12 @@ fn enter(writing: &Writing<'_>) -> rusqlite::Result<i64> {
 }
 
 /// Removes a tenth of the removals and passes, the oldest ones.
-fn make_room(sql: &Transaction<'_>) -> rusqlite::Result<()> {
+pub(super) fn make_room(sql: &Transaction<'_>) -> rusqlite::Result<()> {
     for table in ["removals", "passes"] {
         sql.execute(
             &format!(
-                "DELETE FROM {table} WHERE number <= (SELECT min(number) FROM {table}) \
-                 + (SELECT max(number) - min(number) FROM {table}) / 10"
+                "DELETE FROM {table} WHERE number IN (SELECT number FROM {table} ORDER BY number \
+                 LIMIT max(1, (SELECT count(*) FROM {table}) / 10))"
             ),
             [],
         )?;

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::oneshot;
 
-use super::database::{DatabaseLimits, NAME, Sync, Writing};
+use super::database::{DatabaseLimits, NAME, Sync, Writing, make_room};
 use super::passes::{self, History, RemovalEnd, RemovalIntent};
 use super::store::{StateDir, Stored};
 use super::writer::{self, WriterHealth, WriterJob};
@@ -391,6 +391,28 @@ fn records_that_are_larger_than_expected_make_way_for_new_ones() {
     assert!(size(&file(dir.path())) <= SMALL_MAX_BYTES);
     drop(store);
     assert_eq!(history(dir.path()).ended.last().unwrap().id, "p-399");
+}
+
+/// The passes of removals stay while others come and go between them and the newest.
+#[test]
+fn where_room_runs_out_a_tenth_of_the_rows_makes_way_however_old_the_first_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = live_with(dir.path(), SMALL, &[]);
+    let fill = |it: &Writing<'_>| {
+        for number in 1..=1000 {
+            if number <= 40 {
+                let id = format!("p-{number}");
+                let intent = RemovalIntent::new(1, &removal(number));
+                passes::put_intended(it, &id, &[intent])?;
+            }
+            passes::put(it, &ended(number.cast_signed()))?;
+        }
+        make_room(it.sql)
+    };
+    store.write(Sync::Later, fill).unwrap();
+    let passes: i64 = query(&mut store, "SELECT count(*) FROM passes");
+    let removals: i64 = query(&mut store, "SELECT count(*) FROM removals");
+    assert_eq!((passes, removals), (90, 36));
 }
 
 #[test]
