@@ -29,8 +29,8 @@ const ID_MAX: usize = 1000;
 const ERROR_MAX: usize = 2000;
 /// Errors that a too long report keeps.
 const ERRORS_MAX: usize = 20;
-/// Why a removal that was intended did not begin.
-const NOT_BEGUN: &str = "the pass had to end";
+/// What is said of a removal that was intended and did not begin: the pass had to end, or another client was quicker.
+const NOT_BEGUN: &str = "its removal had not begun when the pass ended";
 /// Now, in milliseconds.
 pub(super) const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 

@@ -110,7 +110,11 @@ async fn what_went_elsewhere_while_the_runtime_was_away_is_said_to_have_not_begu
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
     let path = format!("/api/v1/removals?pass={id}&id={last}");
     let audit = rig.get(&path).await.json();
-    assert_eq!(audit["removals"][0]["result"], "skipped", "{audit:#}");
+    let row = &audit["removals"][0];
+    assert_eq!(row["result"], "skipped", "{audit:#}");
+    // The pass did not have to end: it went on.
+    let why = "its removal had not begun when the pass ended";
+    assert_eq!(row["why"], why, "{audit:#}");
 }
 
 #[tokio::test]
