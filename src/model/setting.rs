@@ -129,8 +129,8 @@ pub(crate) struct Time<const MIN_MS: u64 = 0>;
 /// A duration that is not 0.
 pub(crate) type Positive = Time<1>;
 
-/// The time between two questions: `30ms` is a slip for `30s`, and of a fleet a flood.
-pub(crate) type Interval = Time<100>;
+/// The time between two questions: without a pause those of a fleet are a flood.
+pub(crate) type Interval = Time<10>;
 
 impl<const MIN_MS: u64> SettingForm for Time<MIN_MS> {
     type Value = Duration;
