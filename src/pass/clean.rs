@@ -85,7 +85,7 @@ impl PassRun<'_> {
         let mut plan = self.plan(look, &[target].into(), &policy)?;
         self.report_plan_problems(target, round, look, &plan);
         if round == 0 {
-            progress::planned(self.record, &plan, target);
+            progress::planned(self.record, &plan, target, &self.tally.stayed);
         } else {
             self.drop_tried(target, &mut plan);
             let why = match target {

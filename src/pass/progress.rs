@@ -1,13 +1,13 @@
 //! Reports the plan and the progress of a pass to its followers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::gc::Plan;
-use crate::model::Target;
+use crate::model::{KeepReason, Target};
 use crate::pass::record::PassRecord;
 
-/// Notes a target's plan in the report and in a line.
-pub(super) fn planned(record: &PassRecord, plan: &Plan, target: Target) {
+/// Notes a target's plan in the report and in a line; `stayed` are the ids that this pass has failed to remove.
+pub(super) fn planned(record: &PassRecord, plan: &Plan, target: Target, stayed: &BTreeSet<String>) {
     let Some(summary) = plan.summary.get(&target) else {
         return;
     };
@@ -16,12 +16,18 @@ pub(super) fn planned(record: &PassRecord, plan: &Plan, target: Target) {
     let remove = why(reasons.iter().map(|(reason, n)| (reason.label(), *n)));
     let keep = why(kept.iter().map(|(reason, n)| (reason.label(), *n)));
     let stay: u64 = kept.values().sum();
+    let quarantined = plan.kept.iter().filter(|it| {
+        it.reason == KeepReason::Quarantined && stayed.contains(it.subject.id.as_str())
+    });
+    let quarantined = quarantined.count() as u64;
     record.update(|pass| {
         // Logs of removed containers may be counted already.
         let report = pass.targets.entry(target).or_default();
-        // An earlier plan of the same pass: the objects it left are planned again here, but for logs of containers.
+        // An earlier plan of the same pass: the objects it left are planned again here, but for logs of containers and
+        // sandboxes that it quarantined.
         if target != Target::Logs {
-            report.planned -= report.planned.min(report.remaining);
+            let again = report.remaining.saturating_sub(quarantined);
+            report.planned = report.planned.saturating_sub(again);
         }
         report.planned += planned;
         for (reason, count) in reasons {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crisweep_sim::{
-    Fault, LaggingKubelet, Node, NodeBuilder, Options, PodSpec, Rpc, hours, seconds,
+    Cni, Fault, LaggingKubelet, Node, NodeBuilder, Options, PodSpec, Rpc, hours, seconds,
 };
 use serde_json::{Value, json};
 
@@ -49,11 +49,14 @@ fn old(number: usize) -> PodSpec {
 
 /// Lists over the limit because of old exits, with recently finished and deleted pods.
 fn over_the_limit() -> Node {
+    crowded().build()
+}
+
+fn crowded() -> NodeBuilder {
     nodes::healthy()
         .pods(6, old)
         .pods(3, |n| ended(&format!("job-{n}")).succeeded())
         .pods(3, |n| ended(&format!("gone-{n}")).deleted())
-        .build()
 }
 
 fn changes(quiet: &str) -> Value {
@@ -97,6 +100,27 @@ async fn is_rescued(options: Options) {
         (&json!(66), &json!(66))
     );
     assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+}
+
+#[tokio::test]
+async fn a_sandbox_that_fails_before_the_rest_makes_the_pass_partial() {
+    let stuck = |number| {
+        PodSpec::new(&format!("stuck-{number}"))
+            .deleted()
+            .exited("app", 0, hours(3))
+            .cni(Cni::failing())
+    };
+    let node = crowded().pods(2, stuck).build();
+    let rig = Rig::with(node, lagging(1), changes("3s")).await;
+    let pass = rig.gc("").await;
+    assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&pass["outcome"], &report["failed"], &report["remaining"]),
+        (&json!("partial"), &json!(2), &json!(2)),
+        "{pass:#}"
+    );
+    assert_eq!(report["planned"], 14, "{pass:#}");
 }
 
 #[tokio::test]
