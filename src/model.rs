@@ -61,7 +61,7 @@ pub use pods::{
     SourcePod,
 };
 pub use reasons::{KeepReason, RemoveReason};
-pub use report::{NodeFigures, Pass, PassState, PodsReport, TargetReport};
+pub use report::{FURTHER_ERRORS, NodeFigures, Pass, PassState, PodsReport, TargetReport};
 pub use rows::{HasId, Rows};
 pub use size_text::short_size;
 pub use target::{Target, Targets, UnknownTarget};

@@ -192,7 +192,7 @@ impl Event {
 fn pass_message(pass: &Pass, outcome: Outcome, reason: Reason) -> String {
     let mut parts = Vec::new();
     if reason == Reason::GarbageCollectionFailed {
-        let why = pass.errors.last().map(|why| mask_text(why));
+        let why = pass.last_error().map(mask_text);
         let why = why.unwrap_or_else(|| "not all that was due is gone".to_owned());
         parts.push(format!("{}: {}", outcome.label(), cut(&why, WHY_BYTES_MAX)));
     }

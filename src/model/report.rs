@@ -159,6 +159,9 @@ impl TargetReport {
     }
 }
 
+/// Stands for the errors that a pass does not keep.
+pub const FURTHER_ERRORS: &str = "further errors are in the log";
+
 /// A pass, from the queue to its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -237,6 +240,12 @@ impl Pass {
     /// Says whether the pass is over.
     pub fn is_done(&self) -> bool {
         self.state == PassState::Done
+    }
+
+    /// Returns the error that says best why the pass did not do all: the last one that it keeps.
+    pub fn last_error(&self) -> Option<&str> {
+        let mut errors = self.errors.iter().rev().map(String::as_str);
+        errors.find(|error| *error != FURTHER_ERRORS)
     }
 
     /// Says whether the pass has not begun.

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::in_flight::InFlight;
-use crate::model::{Caller, Pass, Target, escape};
+use crate::model::{Caller, FURTHER_ERRORS, Pass, Target, escape};
 
 /// Progress lines that are kept for followers; later ones are only counted.
 pub const LINES_MAX: usize = 2_000;
@@ -17,8 +17,6 @@ pub const LINES_MAX: usize = 2_000;
 pub const ERRORS_MAX: usize = 50;
 /// ... those of single objects of one target, so that those of the others and why the pass ended are among them.
 const REMOVAL_ERRORS_MAX: usize = 10;
-/// Stands for the errors above that number.
-const FURTHER: &str = "further errors are in the log";
 
 /// A pass and its watchers.
 #[derive(Debug)]
@@ -170,8 +168,8 @@ impl PassRecord {
 }
 
 fn note_further(pass: &mut Pass) {
-    if !pass.errors.iter().any(|error| error == FURTHER) {
-        pass.errors.push(FURTHER.to_owned());
+    if !pass.errors.iter().any(|error| error == FURTHER_ERRORS) {
+        pass.errors.push(FURTHER_ERRORS.to_owned());
     }
 }
 
@@ -192,10 +190,11 @@ mod tests {
                 record.removal_error(target, format!("{target} {number}"));
             }
         }
+        assert_eq!(record.pass().last_error(), Some("sandboxes 9"));
         record.error("the end".to_owned());
         let errors = record.pass().errors;
         let of = |target: &str| errors.iter().filter(|it| it.starts_with(target)).count();
         assert_eq!((of("containers"), of("sandboxes")), (10, 10));
-        assert_eq!((of(FURTHER), of("the end")), (1, 1));
+        assert_eq!((of(FURTHER_ERRORS), of("the end")), (1, 1));
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn summary(pass: &Pass) -> String {
         })
         .collect();
     let is_well = matches!(pass.outcome, Some(Outcome::Completed | Outcome::Planned));
-    let why = pass.errors.last().filter(|_| !is_well);
+    let why = pass.last_error().filter(|_| !is_well);
     let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     format!(
         "pass {} {outcome}{dry}{why}: {}",

@@ -309,8 +309,8 @@ pub(in crate::cli) fn pass_text(pass: &Pass, screen: &Screen) -> String {
     };
     // What a person wants to know first.
     let mut text = format!("{outcome}{dry}\n");
-    let distinct: BTreeSet<&String> = pass.errors.iter().collect();
-    for error in distinct {
+    let mut told = BTreeSet::new();
+    for error in pass.errors.iter().filter(|error| told.insert(*error)) {
         text.push_str(&format!("  {}\n", escape::line(error)));
     }
     text.push_str(&format!("\n{}\n", rows.trim_fmt()));
