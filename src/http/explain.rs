@@ -6,9 +6,10 @@ use axum::http::StatusCode;
 use super::api::{NoParameters, PathId};
 use super::{HttpError, HttpResult, Service, json};
 use crate::gc;
-use crate::gc::explain::{ExplainAnswer, Explainer, NotFound};
+use crate::gc::explain::{ExplainAnswer, Explainer, NotFound, PREFIX_MIN};
 use crate::model::{PodSandboxId, Target};
 use crate::snapshot::Look;
+use crate::state::RemovalFilter;
 
 pub(super) async fn get(
     State(service): State<Service>,
@@ -16,8 +17,34 @@ pub(super) async fn get(
     NoParameters: NoParameters,
 ) -> HttpResult {
     let look = service.look().await?;
-    let answer = service.heavy(move |service| answer(service, &look, &id));
-    Ok(json(StatusCode::OK, &answer.await??))
+    let asked = id.clone();
+    let answer = service.heavy(move |service| answer(service, &look, &asked));
+    match answer.await? {
+        Err(error) if error.status == StatusCode::NOT_FOUND => {
+            let gone = gone(&service, &id).await;
+            Err(gone.map_or(error, HttpError::not_found))
+        }
+        answer => Ok(json(StatusCode::OK, &answer?)),
+    }
+}
+
+/// Says which pass removed the latest object whose id begins so, and why.
+async fn gone(service: &Service, id: &str) -> Option<String> {
+    if id.len() < PREFIX_MIN {
+        return None;
+    }
+    let filter = RemovalFilter {
+        id: Some(id.to_owned()),
+        result: Some("removed".to_owned()),
+        limit: 1,
+        ..RemovalFilter::default()
+    };
+    let removal = service.stored(filter).await.ok()?.rows.pop()?;
+    let (id, pass, at) = (removal.id, removal.pass, removal.ended_at?);
+    Some(format!(
+        "{id} ({}) is gone: pass {pass} removed it at {at} ({}); \"crisweep passes {pass}\" says more",
+        removal.target, removal.reason
+    ))
 }
 
 /// Plans anew instead of sharing a plan: explanation and verdict must come from one snapshot and one policy.

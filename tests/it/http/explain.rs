@@ -205,6 +205,23 @@ async fn a_beginning_is_enough_unless_it_is_short_or_ambiguous() {
         .refused(400, "ambiguous: 2 ids");
 }
 
+#[tokio::test]
+async fn of_an_object_that_a_pass_removed_it_says_which_pass_and_why() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let id = rig.sim.container_id("default/old-0/app#0").unwrap();
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(rig.sim.container_id("default/old-0/app#0"), None);
+    let pass = pass["id"].as_str().unwrap();
+    let answer = rig.get(&format!("/api/v1/explain/{}", &id[..6])).await;
+    answer.refused(
+        404,
+        &format!("{id} (containers) is gone: pass {pass} removed it at"),
+    );
+    answer.refused(404, "(pod-deleted)");
+    let shorter = rig.get(&format!("/api/v1/explain/{}", &id[..5])).await;
+    shorter.refused(404, "at least 6 characters");
+}
+
 /// One object for each distinct detail.
 async fn holders() -> Rig {
     let crash = PodSpec::new("crash")
