@@ -1,7 +1,7 @@
 //! Keeps a container's evidence before the container goes: its status, what the look knew of its pod, and the end of
 //! its log. Never removes anything; where evidence is required, a container stays if its evidence cannot be kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::logs::Roots;
 use crate::metrics::Metrics;
 use crate::model::{
     ContainerState, Evidence, EvidenceFailure, EvidencePod, LABELS_MAX, MESSAGE_BYTES_MAX,
-    PodOwner, TEXT_BYTES_MAX, cut, ending,
+    PodOwner, TEXT_BYTES_MAX, Text, cut, ending,
 };
 use crate::pass::Runner;
 use crate::runtime::ContainerStatus;
@@ -66,7 +66,8 @@ pub(in crate::pass) struct EvidenceKeeper {
 /// The containers that stay because their evidence is required and could not be kept.
 #[derive(Debug, Default)]
 struct KeptForEvidence {
-    count: u64,
+    /// A pass that rests after a rescue tries them twice.
+    ids: BTreeSet<Text>,
     /// Why the first one stays.
     first: String,
 }
@@ -154,10 +155,10 @@ impl EvidenceKeeper {
         match (stored.err().or(problem), self.config.required) {
             (Some(why), true) => {
                 let mut stay = self.stay.lock();
-                if stay.count == 0 {
+                if stay.ids.is_empty() {
                     stay.first = format!("{}: {why}", removal.subject.id);
                 }
-                stay.count += 1;
+                stay.ids.insert(removal.subject.id.clone());
                 Err(format!("its evidence could not be kept: {why}"))
             }
             (Some(_), false) | (None, _) => Ok(is_kept),
@@ -166,13 +167,14 @@ impl EvidenceKeeper {
 
     /// Says how many containers stay because evidence is required, and why the first one does.
     pub(in crate::pass) fn stay(&self) -> Option<String> {
-        let KeptForEvidence { count, first } = &*self.stay.lock();
+        let KeptForEvidence { ids, first } = &*self.stay.lock();
+        let count = ids.len();
         let stays = || {
             format!(
                 "{count} stay because their evidence could not be kept (evidence.required); first {first}"
             )
         };
-        (*count > 0).then(stays)
+        (count > 0).then(stays)
     }
 
     async fn log(&self, status: &ContainerStatus) -> Result<LogEnd, (EvidenceFailure, String)> {

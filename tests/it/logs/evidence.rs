@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crisweep_sim::{ContainerSpec, PodSpec, Rpc, hours};
+use crisweep_sim::{ContainerSpec, Options, PodSpec, Rpc, hours};
 use serde_json::{Value, json};
 
 use super::tree::Tree;
@@ -281,6 +281,31 @@ async fn a_container_whose_required_evidence_cannot_be_kept_stays() {
         (&one["log"]["bytes"], &one["exit_code"]),
         (&json!(0), &json!(137))
     );
+}
+
+#[tokio::test]
+async fn a_container_that_stays_for_its_evidence_before_and_after_a_rescue_counts_once() {
+    let tree = Tree::plain();
+    let old = |number| {
+        let pod = PodSpec::new(&format!("old-{number}")).deleted();
+        (0..10).fold(pod, |pod, name| {
+            pod.exited(&format!("c{name}"), 0, hours(3))
+        })
+    };
+    let options = Options {
+        send_limit_bytes: 30_000,
+        ..Options::default()
+    };
+    let mut changes = on(&tree, &json!({ "required": true }));
+    changes["pods"]["quiet"] = json!("1s");
+    let rig = Rig::with(dead(&tree).pods(4, old).build(), options, changes).await;
+    symlink("/etc/hostname", log_of(&tree, &rig)).unwrap();
+    rig.write_pods_again();
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+    assert_eq!(rig.exited_containers(), 1, "{pass:#}");
+    let error = pass["errors"].to_string();
+    assert!(error.contains("containers: 1 stay because"), "{pass:#}");
 }
 
 #[tokio::test]
