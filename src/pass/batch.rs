@@ -27,6 +27,7 @@ impl PassRun<'_> {
             .flat_map(|batch| batch.removals.iter().map(|it| (batch.number, it)));
         let due: Vec<(u64, &Removal)> = due.collect();
         let journal = &self.runner.journal;
+        journal.progress(&self.record.pass());
         let pass = &self.record.id;
         journal.intended(pass, &due, JOURNAL_PATIENCE).await;
         if !self.executor.has_started_any() {
@@ -34,7 +35,6 @@ impl PassRun<'_> {
         }
         let on_done = |done| self.tally.note(done);
         self.executor.run(&mut batches, until, look, on_done).await;
-        journal.progress(&self.record.pass());
         let first = batches.first();
         let first = first.map_or((0, 0), |batch| (batch.number, batch.removals.len()));
         let open = batches.into_iter().flat_map(|batch| batch.removals);

@@ -56,6 +56,24 @@ async fn a_pass_killed_in_the_middle_is_reported_with_its_counts_and_can_be_run_
 }
 
 #[tokio::test]
+async fn a_pass_killed_in_its_first_batch_is_reported_with_all_that_it_planned() {
+    let mut rig = Rig::start(nodes::litter(60), json!({})).await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    rig.begin_gc("target=containers").await;
+    let state = rig.state_dir();
+    until_true("the first batch is written down", || {
+        rows(&state, "removals") >= 50
+    })
+    .await;
+    rig.crash().await;
+    let pass = &rig.passes().await[0];
+    let report = &pass["targets"]["containers"];
+    assert_eq!(pass["outcome"], "interrupted", "{pass}");
+    assert_eq!(report["planned"], 60, "{pass}");
+    assert_eq!(pass["before"]["exited_containers"], 60, "{pass}");
+}
+
+#[tokio::test]
 async fn passes_of_processes_before_are_remembered_and_ids_stay_unique() {
     let mut rig = Rig::start(nodes::litter(3), json!({})).await;
     rig.gc("dry_run=true").await;
