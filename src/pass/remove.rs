@@ -22,7 +22,6 @@ use crate::model::{ContainerId, ContainerState, PodSandboxId, RemovalOutcome, Ta
 use crate::runtime::{self, RemovalAnswer};
 use crate::snapshot::{Look, Observer};
 use logs::LogRemover;
-use sandbox::FreesNetwork;
 use superseded::NewerRecords;
 
 use evidence::{EvidenceKeeper, EvidenceStored, PodMeta};
@@ -129,8 +128,8 @@ pub(super) enum RemovalContext {
     /// A container, what its evidence says of its pod, since when one that was only created may be about to start, and
     /// whose it is.
     Container(ContainerId, PodMeta, Timestamp, Keeper),
-    /// A sandbox, and which call frees its network.
-    Sandbox(PodSandboxId, FreesNetwork),
+    /// A sandbox, and whose it is.
+    Sandbox(PodSandboxId, Keeper),
     /// A log.
     Log,
     /// An image, and the look, for the containers that it knew.
@@ -139,9 +138,11 @@ pub(super) enum RemovalContext {
     NoId,
 }
 
-/// The runtime that keeps a container, where it differs from others.
+/// The runtime that keeps an object, where it differs from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keeper {
+    /// Its `RemovePodSandbox` frees the network too, so that a stop before it would only run the network plugin once more.
+    Containerd,
     /// Its removal of a created container waits until the call's deadline is nearly over, because crun's process
     /// ignores SIGTERM. So such a container is stopped first.
     CriO,
@@ -154,6 +155,7 @@ pub(super) enum Keeper {
 impl Keeper {
     fn of(look: &Look) -> Self {
         match look.runtime.as_ref().map(|it| it.runtime.as_str()) {
+            Ok("containerd") => Self::Containerd,
             Ok("cri-o") => Self::CriO,
             Ok("docker") => Self::CriDockerd,
             Ok(_) | Err(_) => Self::Other,
@@ -166,14 +168,13 @@ impl RemovalContext {
         let id = removal.subject.id.as_str();
         let starts_since = look.taken_at.checked_sub(remover.created_grace);
         let starts_since = starts_since.unwrap_or(Timestamp::MIN);
+        let keeper = Keeper::of(look);
         let context = match removal.subject.target {
             Target::Containers => ContainerId::new(id).map(|id| {
                 let origin = remover.evidence.origin(look, removal);
-                Self::Container(id, origin, starts_since, Keeper::of(look))
+                Self::Container(id, origin, starts_since, keeper)
             }),
-            Target::Sandboxes => {
-                PodSandboxId::new(id).map(|id| Self::Sandbox(id, FreesNetwork::of(look)))
-            }
+            Target::Sandboxes => PodSandboxId::new(id).map(|id| Self::Sandbox(id, keeper)),
             Target::Logs => Some(Self::Log),
             Target::Images => Some(Self::Image(Arc::clone(look))),
         };
@@ -202,7 +203,9 @@ async fn try_remove(
         RemovalContext::Container(id, origin, starts_since, keeper) => {
             container(remover, removal, id, origin, (*starts_since, *keeper)).await
         }
-        RemovalContext::Sandbox(id, frees) => sandbox::sandbox(remover, removal, id, *frees).await,
+        RemovalContext::Sandbox(id, keeper) => {
+            sandbox::sandbox(remover, removal, id, *keeper).await
+        }
         RemovalContext::Log => remover.logs.remove(&remover.client, removal).await,
         RemovalContext::Image(look) => image::image(remover, look, removal).await,
         RemovalContext::NoId => stays("it has no id"),

@@ -2,42 +2,22 @@
 
 use jiff::Timestamp;
 
-use super::{RemovalStep, Remover, ended, stays, still_not_needed};
+use super::{Keeper, RemovalStep, Remover, ended, stays, still_not_needed};
 use crate::gc::Removal;
 use crate::model::{PodSandboxId, PodSandboxState, RemovalOutcome};
-use crate::snapshot::Look;
-
-/// Which call frees a sandbox's network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::pass) enum FreesNetwork {
-    /// `RemovePodSandbox` frees it too, so that a stop before it would only run the network plugin once more.
-    Remove,
-    /// `StopPodSandbox` alone.
-    Stop,
-}
-
-impl FreesNetwork {
-    /// CRI promises only of `StopPodSandbox` that it frees the network. Without it cri-dockerd's removal leaks the
-    /// pod's address, and CRI-O's, where the teardown fails in it, fails for ever after: the pause container is gone
-    /// by then.
-    pub(super) fn of(look: &Look) -> Self {
-        match look.runtime.as_ref().map(|it| it.runtime.as_str()) {
-            Ok("containerd") => Self::Remove,
-            Ok(_) | Err(_) => Self::Stop,
-        }
-    }
-}
 
 /// Asks once more, and removes the sandbox if it is still as planned.
 pub(super) async fn sandbox(
     remover: &Remover,
     removal: &Removal,
     id: &PodSandboxId,
-    frees: FreesNetwork,
+    keeper: Keeper,
 ) -> RemovalStep<RemovalOutcome> {
     let client = &remover.client;
     due(remover, removal, id).await?;
-    if frees == FreesNetwork::Stop {
+    // CRI promises only of `StopPodSandbox` that it frees the network. Without it cri-dockerd's removal leaks the pod's
+    // address, and CRI-O's, where the teardown fails in it, fails for ever after: the pause container is gone by then.
+    if keeper != Keeper::Containerd {
         stop_first(remover, removal, id).await?;
     }
     let mut result = client.remove_pod_sandbox(id).await;
