@@ -431,7 +431,8 @@ impl<'a> PassRun<'a> {
     async fn runtime_back(&mut self) -> Result<Arc<Look>, EarlyEnd> {
         self.losses += 1;
         if self.losses > RUNTIME_LOSSES_MAX {
-            return Err(EarlyEnd::RuntimeGone(self.losses));
+            let times = format!("{} times", self.losses);
+            return Err(EarlyEnd::RuntimeGone(times));
         }
         self.record
             .line("the runtime went away; waiting for it".to_owned());
@@ -452,7 +453,8 @@ impl<'a> PassRun<'a> {
                 }
             }
             if Instant::now() >= until {
-                return Err(EarlyEnd::RuntimeGone(self.losses));
+                let for_too_long = "and did not come back in time".to_owned();
+                return Err(EarlyEnd::RuntimeGone(for_too_long));
             }
             self.rest(RUNTIME_BACK_EVERY).await;
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::PassRun;
 use super::stops::StopCause;
-use super::{PassRun, RUNTIME_LOSSES_MAX};
 use crate::model::{
     Container, Coverage, ListCoverage, Outcome, Pass, Pods, Target, TargetReport, Text,
 };
@@ -46,16 +46,24 @@ impl PassEnd {
 }
 
 /// Why a pass ends before its plan is done.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum EarlyEnd {
+    #[error("{0}")]
     Stopped(StopCause),
+    #[error("max_removals is reached")]
     MaxRemovals,
-    /// How often the runtime went away.
-    RuntimeGone(u32),
+    #[error("the runtime went away {0}")]
+    RuntimeGone(String),
+    #[error("no look at the node was possible: {0}")]
     NoLook(String),
+    #[error("the plan broke a rule, nothing was removed: {0}")]
     BadPlan(String),
+    #[error("the lock in state.dir was lost, nothing was removed: {0}")]
     NotAlone(String),
     /// The saved plan expired while its pass waited: its id, and when.
+    #[error(
+        "plan \"{0}\" expired at {1}, before this pass began; nothing was removed: save a new one"
+    )]
     PlanExpired(String, Timestamp),
 }
 
@@ -73,31 +81,14 @@ impl EarlyEnd {
         }
     }
 
-    /// Returns the reason as text.
-    pub(super) fn text(&self) -> String {
-        match self {
-            Self::Stopped(StopCause::Cancelled) => "cancelled".to_owned(),
-            Self::Stopped(StopCause::Held) => "a brake of the fleet holds".to_owned(),
-            Self::Stopped(StopCause::Shutdown) => "the service is going down".to_owned(),
-            Self::Stopped(StopCause::Deadline) => {
-                "the deadline (gc.deadline) is reached".to_owned()
-            }
-            Self::MaxRemovals => "max_removals is reached".to_owned(),
-            Self::RuntimeGone(losses) if *losses > RUNTIME_LOSSES_MAX => {
-                format!("the runtime went away {losses} times")
-            }
-            Self::RuntimeGone(_) => {
-                "the runtime went away and did not come back in time".to_owned()
-            }
-            Self::NoLook(why) => format!("no look at the node was possible: {why}"),
-            Self::NotAlone(why) => {
-                format!("the lock in state.dir was lost, nothing was removed: {why}")
-            }
-            Self::PlanExpired(id, at) => format!(
-                "plan \"{id}\" expired at {at}, before this pass began; nothing was removed: save a new one"
-            ),
-            Self::BadPlan(why) => format!("the plan broke a rule, nothing was removed: {why}"),
+    /// Says it in the words of a pass's report: who cancelled the pass, or what holds it.
+    fn words(&self, record: &PassRecord) -> String {
+        if matches!(self, Self::Stopped(StopCause::Cancelled)) {
+            return record.cancel_words();
         }
+        let is_held = matches!(self, Self::Stopped(StopCause::Held));
+        let held = record.held_why().filter(|_| is_held);
+        held.map_or_else(|| self.to_string(), String::clone)
     }
 }
 
@@ -178,11 +169,7 @@ impl PassRun<'_> {
             self.runner.journal.not_begun(&self.record.id, unstarted);
         }
         if let Some(end) = &end {
-            let held = matches!(end, EarlyEnd::Stopped(StopCause::Held));
-            let why = self.record.held_why().filter(|_| held).cloned();
-            let cancelled = matches!(end, EarlyEnd::Stopped(StopCause::Cancelled));
-            let why = why.or_else(|| cancelled.then(|| self.record.cancel_words()));
-            self.record.error(why.unwrap_or_else(|| end.text()));
+            self.record.error(end.words(self.record));
         }
         let mut retry_after = BTreeMap::new();
         if dry_run {

@@ -52,7 +52,7 @@ impl PassRun<'_> {
         let plan = match self.plan_logs_of(look, gone) {
             Ok(plan) => plan,
             Err(end) => {
-                self.report_problem(Target::Logs, &end.text());
+                self.report_problem(Target::Logs, &end.to_string());
                 return Vec::new();
             }
         };

@@ -22,12 +22,15 @@ const CANCELLED_LOOK: Duration = Duration::from_secs(2);
 const DEADLINE_LOOK: Duration = Duration::from_millis(1_600);
 
 /// What ended a pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum StopCause {
+    #[error("cancelled")]
     Cancelled,
-    /// A brake of the fleet holds.
+    #[error("a brake of the fleet holds")]
     Held,
+    #[error("the service is going down")]
     Shutdown,
+    #[error("the deadline (gc.deadline) is reached")]
     Deadline,
 }
 
