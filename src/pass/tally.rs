@@ -25,8 +25,9 @@ pub(super) struct Tally<'a> {
     runner: &'a Runner,
     record: &'a PassRecord,
     back_off: BackOff,
-    /// Failures of each target.
-    share: FailureShare,
+    /// Attempts that the runtime answered, and failures among them. Quarantined sandboxes are not counted: they are probes,
+    /// expected to fail.
+    tried: BTreeMap<Target, (u64, u64)>,
     /// Outcomes of sandboxes that the queue has not seen yet.
     pub(super) ended: Vec<(String, RemovalOutcome)>,
     /// Removals that a cancel, the deadline or a lost runtime left open, until the queue takes them back.
@@ -57,7 +58,7 @@ impl<'a> Tally<'a> {
             runner,
             record,
             back_off,
-            share: FailureShare::default(),
+            tried: BTreeMap::new(),
             ended: Vec::new(),
             open: Vec::new(),
             not_begun: false,
@@ -171,9 +172,15 @@ impl<'a> Tally<'a> {
                 report.count(outcome, subject.size_bytes());
             }
         });
+        let has_answer = !matches!(
+            outcome,
+            RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun
+        );
         // A runtime that keeps some images removes the others.
-        if !failed_before && !self.runner.observer.is_undeleted(&subject.id) {
-            self.share.tried(subject.target, outcome);
+        if has_answer && !failed_before && !self.runner.observer.is_undeleted(&subject.id) {
+            let (attempts, failures) = self.tried.entry(subject.target).or_default();
+            *attempts += 1;
+            *failures += u64::from(failed);
         }
         let object = (subject.target, subject.id.clone());
         match subject.target {
@@ -188,42 +195,16 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Attempts and failures of each target. Quarantined sandboxes are not counted: they are probes, expected to
-/// fail.
-#[derive(Debug, Default)]
-struct FailureShare(BTreeMap<Target, (u64, u64)>);
-
-impl FailureShare {
-    /// Counts a removal, if the runtime answered.
-    fn tried(&mut self, target: Target, outcome: &RemovalOutcome) {
-        let failed = match outcome {
-            RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun => return,
-            RemovalOutcome::Failed { .. } => 1,
-            RemovalOutcome::Removed { .. }
-            | RemovalOutcome::AlreadyGone
-            | RemovalOutcome::Skipped { .. } => 0,
-        };
-        let (attempts, failures) = self.0.entry(target).or_default();
-        *attempts += 1;
-        *failures += failed;
-    }
-
-    /// Returns attempts and failures of a target if the share of failures is above `ratio`.
-    #[expect(clippy::cast_precision_loss, reason = "a share of some thousands")]
-    fn beyond(&self, target: Target, ratio: f64) -> Option<(u64, u64)> {
-        let (attempts, failures) = *self.0.get(&target)?;
-        let is_beyond = attempts >= MIN_ATTEMPTS && failures as f64 / attempts as f64 > ratio;
-        is_beyond.then_some((attempts, failures))
-    }
-}
-
 /// The circuit breaker: gives up a target for this pass if most of its removals fail. The next target goes on: a broken
 /// CNI plugin must not stop image removal on a full disk.
 impl PassRun<'_> {
     /// Returns the attempts and failures of a target among the removals that have ended, if the breaker would end it.
+    #[expect(clippy::cast_precision_loss, reason = "a share of some thousands")]
     pub(super) fn mostly_fails(&self, target: Target) -> Option<(u64, u64)> {
         let ratio = self.config.gc.failure_ratio?;
-        self.tally.share.beyond(target, ratio)
+        let (attempts, failures) = *self.tally.tried.get(&target)?;
+        let is_beyond = attempts >= MIN_ATTEMPTS && failures as f64 / attempts as f64 > ratio;
+        is_beyond.then_some((attempts, failures))
     }
 
     /// Says whether the breaker ends the target, and reports it.
