@@ -275,7 +275,7 @@ impl PassRun<'_> {
             queue.give_back(unstarted);
             queue.give_back_lost(lost);
             *look = self.runtime_back().await?;
-            self.space.forget_batch();
+            self.space.before = None;
             self.still_due(look, target, queue)?;
         }
         let pause = self.config.gc.batch_pause;

@@ -43,8 +43,8 @@ pub(super) struct SpaceGoal {
     is_wanted: bool,
     /// A batch gained too little: something else fills the file system.
     gained_too_little: bool,
-    /// The state before the running batch.
-    before: Option<BeforeBatch>,
+    /// The state before the running batch; `None`: its gain is not measured.
+    pub(super) before: Option<BeforeBatch>,
     /// The state before the first batch.
     start: Option<BeforeFirstBatch>,
 }
@@ -56,18 +56,11 @@ struct BeforeFirstBatch {
 }
 
 #[derive(Clone, Copy)]
-struct BeforeBatch {
+pub(super) struct BeforeBatch {
     /// Sum of the listed sizes removed before.
     freed: u64,
     /// The file system's usage, if the batch is to free space.
     usage: Option<FilesystemUsage>,
-}
-
-impl SpaceGoal {
-    /// Forgets the running batch; its gain is not measured.
-    pub(super) fn forget_batch(&mut self) {
-        self.before = None;
-    }
 }
 
 impl PassRun<'_> {
