@@ -68,8 +68,7 @@ impl Admissions {
     }
 
     fn lacks_slot(&self, queued: &QueuedPass, target: Target) -> bool {
-        let fleet = &self.fleet;
-        !fleet.has_slot && fleet.budget.contains(&target) && queued.braked().contains(&target)
+        !self.fleet.has_slot && self.budgeted(queued).contains(&target)
     }
 
     /// Returns the targets of a pass that need a slot among all nodes.
@@ -80,10 +79,8 @@ impl Admissions {
 
     /// Says whether a waiting pass could begin now, but for a slot among all nodes.
     fn awaits_slot(&self, queued: &QueuedPass, now: Duration) -> bool {
-        let is_due = |target: &Target| {
-            self.fleet.budget.contains(target) && self.ready_at(queued, *target) <= now
-        };
-        self.paused(&queued.options).is_none() && queued.braked().iter().any(is_due)
+        let is_due = |target: &Target| self.ready_at(queued, *target) <= now;
+        self.paused(&queued.options).is_none() && self.budgeted(queued).iter().any(is_due)
     }
 
     /// Says whether a pass waits for a slot among all nodes, or could begin with the one that is held.
