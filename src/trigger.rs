@@ -413,8 +413,8 @@ impl Worker {
     /// Locks the state, with the current brakes.
     fn state(&self) -> MutexGuard<'_, WorkerState> {
         let mut state = self.inner.state.lock();
-        state.admissions.set_brakes(self.config().brakes);
-        state.admissions.set_draw(fastrand::u32(..));
+        state.admissions.brakes = self.config().brakes;
+        state.admissions.draw = fastrand::u32(..);
         let now = self.inner.began.elapsed();
         state.admissions.set_fleet(self.inner.fleet.standing(), now);
         state

@@ -136,11 +136,12 @@ pub struct QueuedPass {
 /// The state machine: the waiting passes, the running pass, and the memory of past passes.
 #[derive(Debug, Default)]
 pub struct Admissions {
-    brakes: Brakes,
+    /// Those of this node; waiting passes keep waiting when they change.
+    pub brakes: Brakes,
     /// What the brakes of the fleet ask for.
     fleet: Standing,
     /// The random part of the next jitter.
-    draw: u32,
+    pub draw: u32,
     queue: VecDeque<QueuedPass>,
     running: Option<RunningPass>,
     /// When the last passes began that tried to remove something of a target.
@@ -168,11 +169,6 @@ impl Admissions {
         }
     }
 
-    /// Replaces the brakes; waiting passes keep waiting.
-    pub fn set_brakes(&mut self, brakes: Brakes) {
-        self.brakes = brakes;
-    }
-
     /// Replaces what the brakes of the fleet ask for; waiting passes keep waiting. Nodes that go on together do not
     /// begin together: automatic passes wait their jitter anew.
     pub fn set_fleet(&mut self, fleet: Standing, now: Duration) {
@@ -183,11 +179,6 @@ impl Admissions {
             let waiting = self.queue.iter_mut().filter(automatic);
             waiting.for_each(|queued| queued.asked = Some(since));
         }
-    }
-
-    /// Sets the random part of the next jitter.
-    pub fn set_draw(&mut self, draw: u32) {
-        self.draw = draw;
     }
 
     /// Decides on a trigger. A queued pass gets the id `id`.

@@ -410,10 +410,7 @@ fn extreme_times_do_not_overflow() {
     finish(&mut admissions, Outcome::Partial, at(9));
     let braked = braked(SPENT);
     assert_eq!(admissions.admit(alert(2, BOTH), "b", at(3)), braked);
-    admissions.set_brakes(Brakes {
-        max_passes_per_hour: None,
-        ..admissions.brakes
-    });
+    admissions.brakes.max_passes_per_hour = None;
     let admission = admissions.admit(alert(2, BOTH), "b", at(3));
     assert_eq!(admission, queued("b"));
     assert_eq!(next(&mut admissions, at(u64::MAX)), None);

@@ -475,10 +475,10 @@ proptest! {
                 }
                 Step::Brakes(brakes) => {
                     account.answered.insert("loosened".into(), now);
-                    admissions.set_brakes(brakes);
+                    admissions.brakes = brakes;
                 }
                 Step::Fleet(standing, draw) => {
-                    admissions.set_draw(if draw { HALF } else { 0 });
+                    admissions.draw = if draw { HALF } else { 0 };
                     admissions.set_fleet(standing.clone(), now);
                     account.set_fleet(standing, draw, now);
                 }

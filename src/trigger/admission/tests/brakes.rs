@@ -18,10 +18,7 @@ fn a_dry_run_cools_nothing_down() {
 fn pause_stops_all_but_force_and_dry_runs() {
     let mut admissions = admissions();
     admissions.admit(alert(1, BOTH), "before", at(0));
-    admissions.set_brakes(Brakes {
-        pause: true,
-        ..admissions.brakes
-    });
+    admissions.brakes.pause = true;
     let paused = braked(PAUSED);
     assert_eq!(admissions.admit(alert(2, BOTH), "a", at(0)), paused);
     assert_eq!(
@@ -51,10 +48,7 @@ fn pause_stops_all_but_force_and_dry_runs() {
     assert_eq!(next(&mut admissions, at(1)).unwrap().id, "dry");
     finish(&mut admissions, Outcome::Completed, at(2));
     assert_eq!(next(&mut admissions, at(100)), None);
-    admissions.set_brakes(Brakes {
-        pause: false,
-        ..admissions.brakes
-    });
+    admissions.brakes.pause = false;
     assert_eq!(next(&mut admissions, at(100)).unwrap().id, "before");
 }
 
@@ -221,7 +215,7 @@ fn jittered() -> Admissions {
         max_passes_per_hour: None,
         ..two_per_hour().brakes
     });
-    admissions.set_draw(u32::MAX / 2 + 1);
+    admissions.draw = u32::MAX / 2 + 1;
     admissions
 }
 
@@ -229,7 +223,7 @@ fn jittered() -> Admissions {
 fn an_automatic_pass_waits_its_jitter_and_a_person_does_not() {
     let mut admissions = jittered();
     admissions.admit(alert(1, BOTH), "a", at(10));
-    admissions.set_draw(u32::MAX);
+    admissions.draw = u32::MAX;
     assert_eq!(admissions.admit(alert(2, BOTH), "x", at(20)), merged("a"));
     assert_eq!(next(&mut admissions, at(59)), None);
     assert_eq!(admissions.due(at(59)), Some(at(60)));
@@ -252,18 +246,12 @@ fn a_resolved_alert_a_cancel_and_a_reload_end_the_jitter() {
     assert_eq!(admissions.cancel("b").unwrap().id, "b");
     admissions.admit(alert(3, BOTH), "c", at(0));
     assert_eq!(next(&mut admissions, at(49)), None);
-    admissions.set_brakes(Brakes {
-        jitter: Some(at(20)),
-        ..admissions.brakes
-    });
+    admissions.brakes.jitter = Some(at(20));
     assert_eq!(
         (next(&mut admissions, at(9)), admissions.due(at(9))),
         (None, Some(at(10)))
     );
-    admissions.set_brakes(Brakes {
-        jitter: None,
-        ..admissions.brakes
-    });
+    admissions.brakes.jitter = None;
     assert_eq!(next(&mut admissions, at(9)).unwrap().id, "c");
 }
 

@@ -12,11 +12,8 @@ fn why(admissions: &Admissions, now: u64) -> Option<WaitReason> {
 #[test]
 fn a_brake_of_the_fleet_that_came_later_is_the_reason() {
     let mut admissions = admissions();
-    admissions.set_brakes(Brakes {
-        jitter: Some(at(100)),
-        ..admissions.brakes
-    });
-    admissions.set_draw(1 << 31);
+    admissions.brakes.jitter = Some(at(100));
+    admissions.draw = 1 << 31;
     admissions.admit(alert(1, BOTH), "a", at(0));
     let jitter = Some(WaitReason::Until(at(50), "brakes.jitter"));
     assert_eq!(why(&admissions, 0), jitter);
@@ -41,10 +38,7 @@ fn a_brake_of_the_fleet_that_came_later_is_the_reason() {
         );
     }
     admissions.set_fleet(Standing::default(), at(0));
-    admissions.set_brakes(Brakes {
-        pause: true,
-        ..admissions.brakes
-    });
+    admissions.brakes.pause = true;
     let paused = WaitReason::Stopped(Brake::Pause, PAUSED.to_owned());
     assert_eq!(why(&admissions, 0), Some(paused));
 }
