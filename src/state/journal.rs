@@ -20,7 +20,9 @@ use super::lines::{Lines, LinesTo};
 use super::lock::LockHeld;
 use super::passes::{self, RemovalEnd, RemovalIntent};
 use super::store::{StateDir, Stored};
-use super::writer::{self, PassPhase, StateStatus, WaitingOutcomes, WriterHealth, WriterJob};
+use super::writer::{
+    self, PassPhase, StateStatus, WaitingOutcomes, Writer, WriterHealth, WriterJob,
+};
 use crate::gc::Removal;
 use crate::model::{FleetHold, Pass, RemovalOutcome, Target, Text};
 use prometheus_client::metrics::counter::Counter;
@@ -96,10 +98,11 @@ impl Journal {
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let (to, opened) = oneshot::channel();
         let thread = std::thread::Builder::new().name("state".to_owned());
-        let thread = thread.spawn({
-            let health = Arc::clone(&health);
-            move || writer::run(StateDir::new(dir, limits, runtime), &jobs, &health, to)
-        });
+        let writer = Writer {
+            store: StateDir::new(dir, limits, runtime),
+            health: Arc::clone(&health),
+        };
+        let thread = thread.spawn(move || writer.run(&jobs, to));
         let stored = match (thread, tokio::time::timeout(OPEN_PATIENCE, opened).await) {
             (Ok(_), Ok(Ok(found))) => found?,
             (Err(error), _) => without(&health, &format!("{NO_THREAD}: {error}")),
@@ -189,11 +192,7 @@ impl Journal {
         }
         outcomes.push(ended);
         let list = Arc::clone(&waiting);
-        if outcomes.len() == 1
-            && !self.send(1, move |store, health| {
-                writer::write_outcomes(store, health, &list);
-            })
-        {
+        if outcomes.len() == 1 && !self.send(1, move |writer| writer.write_outcomes(&list)) {
             outcomes.clear();
         }
     }
@@ -230,7 +229,7 @@ impl Journal {
             return;
         };
         let waiting = inner.health.ages.lock().replace(ages.clone());
-        if waiting.is_none() && !self.send(1, writer::write_ages) {
+        if waiting.is_none() && !self.send(1, Writer::write_ages) {
             inner.health.ages.lock().take();
         }
     }
@@ -262,10 +261,10 @@ impl Journal {
         let inner = self.inner.as_deref().ok_or(Error::Closed)?;
         let places = Arc::clone(&inner.readers).try_acquire_owned();
         let place = places.map_err(|_full| Error::TooSlow)?;
-        self.answered(at_most, move |store, health, to| {
+        self.answered(at_most, move |writer, to| {
             let _place = place;
             if !to.is_closed() {
-                drop(to.send(writer::read(store, health, read)));
+                drop(to.send(writer.read(read)));
             }
         })
         .await
@@ -277,8 +276,8 @@ impl Journal {
         at_most: Duration,
         change: impl FnOnce(&mut Database) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        self.answered(at_most, move |store, health, to| {
-            drop(to.send(writer::change(store, health, change)));
+        self.answered(at_most, move |writer, to| {
+            drop(to.send(writer.change(change)));
         })
         .await
     }
@@ -287,13 +286,11 @@ impl Journal {
     async fn answered<T: Send + 'static>(
         &self,
         at_most: Duration,
-        job: impl FnOnce(&mut StateDir, &WriterHealth, oneshot::Sender<Result<T, Error>>)
-        + Send
-        + 'static,
+        job: impl FnOnce(&mut Writer, oneshot::Sender<Result<T, Error>>) + Send + 'static,
     ) -> Result<T, Error> {
         let inner = self.inner.as_deref().ok_or(Error::Closed)?;
         let (to, answer) = oneshot::channel();
-        let job: WriterJob = Box::new(move |store, health| job(store, health, to));
+        let job: WriterJob = Box::new(move |writer| job(writer, to));
         let queued = inner.queue.try_send(job);
         queued.map_err(|_full| Error::TooSlow)?;
         match tokio::time::timeout(at_most, answer).await {
@@ -311,9 +308,7 @@ impl Journal {
         if self.owes() {
             return Ok(());
         }
-        let locking = self.answered(at_most, |store, health, to| {
-            drop(to.send(Ok(writer::lock(store, health))));
-        });
+        let locking = self.answered(at_most, |writer, to| drop(to.send(Ok(writer.lock()))));
         match locking.await {
             Ok(Some(held)) => Err(held),
             Ok(None) | Err(_) => Ok(()),
@@ -331,7 +326,7 @@ impl Journal {
         }
         let (to, mut answer) = oneshot::channel();
         // It may have waited too long by then.
-        let job: WriterJob = Box::new(|_, _| to.send(()).unwrap_or_default());
+        let job: WriterJob = Box::new(|_| to.send(()).unwrap_or_default());
         if inner.queue.try_send(job).is_err() {
             return;
         }
@@ -357,9 +352,7 @@ impl Journal {
         phase: PassPhase,
         write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send + 'static,
     ) {
-        self.send(records, move |store, health| {
-            writer::write(store, health, phase, records, write);
-        });
+        self.send(records, move |writer| writer.write(phase, records, write));
     }
 
     /// Says whether the disk still owes an answer.
@@ -371,7 +364,7 @@ impl Journal {
     pub(super) fn send(
         &self,
         records: usize,
-        job: impl FnOnce(&mut StateDir, &WriterHealth) + Send + 'static,
+        job: impl FnOnce(&mut Writer) + Send + 'static,
     ) -> bool {
         let Some(inner) = self.inner.as_deref() else {
             return false;
@@ -434,10 +427,12 @@ mod tests {
         }
         // Once the disk answers, later calls wait for it again.
         let limits = crate::state::Config::default().limits(0);
-        let mut store = StateDir::new("/s".into(), limits, String::new());
-        let health = &journal.inner.as_deref().unwrap().health;
+        let mut writer = Writer {
+            store: StateDir::new("/s".into(), limits, String::new()),
+            health: Arc::clone(&journal.inner.as_deref().unwrap().health),
+        };
         for job in jobs.try_iter() {
-            job(&mut store, health);
+            job(&mut writer);
         }
         assert_eq!(journal.status().errors.get("journal"), None);
         let again = tokio::time::timeout(patience, journal.settled(hour)).await;
@@ -514,13 +509,14 @@ mod tests {
         let limits = crate::state::Config::default().limits(0);
         let mut store = StateDir::new(dir.path().to_owned(), limits, String::new());
         store.open().unwrap();
-        let health = &journal.inner.as_deref().unwrap().health;
+        let health = Arc::clone(&journal.inner.as_deref().unwrap().health);
+        let mut writer = Writer { store, health };
         for job in jobs.try_iter() {
-            job(&mut store, health);
+            job(&mut writer);
         }
         let count = "SELECT count(*), count(result) FROM removals";
         let count =
-            store.read(|sql| sql.query_row(count, [], |row| Ok((row.get(0)?, row.get(1)?))));
+            writer.read(|sql| sql.query_row(count, [], |row| Ok((row.get(0)?, row.get(1)?))));
         assert_eq!(count.unwrap(), (2, 2));
     }
 

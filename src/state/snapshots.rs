@@ -6,7 +6,6 @@ use rusqlite::{Connection, OptionalExtension};
 use super::database::{DISK_RESERVE_BYTES, Database, Error, SNAPSHOTS_BYTES, Sync};
 use super::filter::Question;
 use super::journal::Journal;
-use super::writer;
 
 impl Journal {
     /// Keeps a snapshot file of the node before a pass, which `file` makes on the thread that writes: `None`, if it
@@ -23,15 +22,15 @@ impl Journal {
             return;
         }
         let pass_id = pass_id.to_owned();
-        self.send(1, move |store, health| {
-            if !store.is_open() {
+        self.send(1, move |writer| {
+            if !writer.store.is_open() {
                 return;
             }
             // Before the transaction, which keeps other processes from writing.
             let Some(file) = file().filter(|file| file.len() as u64 <= SNAPSHOTS_BYTES / 2) else {
                 return;
             };
-            let kept = writer::change(store, health, |database| {
+            let kept = writer.change(|database| {
                 keep(database, &pass_id, taken_at, at_most, &file)
             });
             if let Err(error) = kept {

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use super::database::{DatabaseLimits, NAME, Sync, Writing, make_room};
 use super::passes::{self, History, RemovalEnd, RemovalIntent};
 use super::store::{StateDir, Stored};
-use super::writer::{self, WriterHealth, WriterJob};
+use super::writer::{Writer, WriterHealth, WriterJob};
 use crate::gc::{Removal, Subject};
 use crate::model::{
     Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodRef, PodUid, PodsReport,
@@ -502,14 +502,14 @@ fn a_lock_whose_holder_the_disk_tells_late_stops_passes_until_it_is_free() {
         let store = StateDir::new(dir.path().to_owned(), SMALL, "/run/cri.sock".to_owned());
         let (opened, caller) = oneshot::channel();
         let _caller = waits.then_some(caller);
-        let thread = std::thread::spawn({
-            let health = Arc::clone(&health);
-            move || writer::run(store, &jobs, &health, opened)
-        });
+        let writer = Writer {
+            store,
+            health: Arc::clone(&health),
+        };
+        let thread = std::thread::spawn(move || writer.run(&jobs, opened));
         let locked = || {
             let (to, answer) = oneshot::channel();
-            let job: WriterJob =
-                Box::new(move |store, health| drop(to.send(writer::lock(store, health))));
+            let job: WriterJob = Box::new(move |writer| drop(to.send(writer.lock())));
             queue.send(job).unwrap();
             answer.blocking_recv().unwrap()
         };

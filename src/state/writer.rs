@@ -18,7 +18,7 @@ use super::passes::{self, RemovalEnd};
 use super::store::{StateDir, Stored};
 
 /// A job for the thread.
-pub(super) type WriterJob = Box<dyn FnOnce(&mut StateDir, &WriterHealth) + Send>;
+pub(super) type WriterJob = Box<dyn FnOnce(&mut Writer) + Send>;
 
 /// Outcomes that wait to be written, all in one transaction: on btrfs each transaction waits for the disk.
 pub(super) type WaitingOutcomes = Arc<Mutex<Vec<RemovalEnd>>>;
@@ -117,160 +117,157 @@ impl WriterHealth {
     }
 }
 
-/// Opens the directory, sends the result, and works until every sender is gone.
-pub(super) fn run(
-    mut store: StateDir,
-    jobs: &Receiver<WriterJob>,
-    health: &Arc<WriterHealth>,
-    opened: oneshot::Sender<Result<Stored, LockHeld>>,
-) {
-    // Its caller may wait no longer, or leave in this moment: then it goes on, and each pass that may remove asks for
-    // the lock again. The next start reports the earlier passes. A caller that is told of a holder drops the queue.
-    if let Err(Err(held)) = opened.send(open(&mut store, health)) {
-        tracing::error!(%held, "the state directory answered late: another crisweep holds its lock");
-        health.failed(1, &held.to_string());
-    }
-    loop {
-        let job = match jobs.try_recv() {
-            // Claimed part by part: on a new node it takes longer than the start.
-            Err(TryRecvError::Empty) if store.has_to_claim() => {
-                claim_some(&mut store, health);
-                continue;
-            }
-            Err(TryRecvError::Empty) => jobs.recv().ok(),
-            job => job.ok(),
-        };
-        let Some(job) = job else { return };
-        job(&mut store, health);
-    }
+/// What the thread works with.
+pub(super) struct Writer {
+    pub(super) store: StateDir,
+    pub(super) health: Arc<WriterHealth>,
 }
 
-/// Writes so many records.
-pub(super) fn write(
-    store: &mut StateDir,
-    health: &WriterHealth,
-    phase: PassPhase,
-    records: usize,
-    write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()>,
-) {
-    if phase == PassPhase::Begins && !store.is_open() {
-        reopen(store, health);
-    }
-    match store.write(phase.sync(), write) {
-        Ok(()) => health.worked(),
-        // The reason is known.
-        Err(Error::Closed) => health.lost(records),
-        Err(error) => {
-            health.failed(records, &error.to_string());
-            health.noted(store);
+impl Writer {
+    /// Opens the directory, sends the result, and works until every sender is gone.
+    pub(super) fn run(
+        mut self,
+        jobs: &Receiver<WriterJob>,
+        opened: oneshot::Sender<Result<Stored, LockHeld>>,
+    ) {
+        // Its caller may wait no longer, or leave in this moment: then it goes on, and each pass that may remove asks for
+        // the lock again. The next start reports the earlier passes. A caller that is told of a holder drops the queue.
+        if let Err(Err(held)) = opened.send(self.open()) {
+            tracing::error!(%held, "the state directory answered late: another crisweep holds its lock");
+            self.health.failed(1, &held.to_string());
+        }
+        loop {
+            let job = match jobs.try_recv() {
+                // Claimed part by part: on a new node it takes longer than the start.
+                Err(TryRecvError::Empty) if self.store.has_to_claim() => {
+                    self.claim_some();
+                    continue;
+                }
+                Err(TryRecvError::Empty) => jobs.recv().ok(),
+                job => job.ok(),
+            };
+            let Some(job) = job else { return };
+            job(&mut self);
         }
     }
-    if phase == PassPhase::Over {
-        store.claim_what_was_taken();
-    }
-}
 
-/// Writes the pending image ages.
-pub(super) fn write_ages(store: &mut StateDir, health: &WriterHealth) {
-    if let Some(ages) = health.ages.lock().take() {
-        write(store, health, PassPhase::Outside, 1, |writing| {
-            ages.write(writing.sql)
+    /// Writes so many records.
+    pub(super) fn write(
+        &mut self,
+        phase: PassPhase,
+        records: usize,
+        write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()>,
+    ) {
+        if phase == PassPhase::Begins && !self.store.is_open() {
+            self.reopen();
+        }
+        match self.store.write(phase.sync(), write) {
+            Ok(()) => self.health.worked(),
+            // The reason is known.
+            Err(Error::Closed) => self.health.lost(records),
+            Err(error) => {
+                self.health.failed(records, &error.to_string());
+                self.health.noted(&self.store);
+            }
+        }
+        if phase == PassPhase::Over {
+            self.store.claim_what_was_taken();
+        }
+    }
+
+    /// Writes the pending image ages.
+    pub(super) fn write_ages(&mut self) {
+        let ages = self.health.ages.lock().take();
+        if let Some(ages) = ages {
+            self.write(PassPhase::Outside, 1, |writing| ages.write(writing.sql));
+        }
+    }
+
+    /// Writes outcomes that wait.
+    pub(super) fn write_outcomes(&mut self, waiting: &WaitingOutcomes) {
+        let outcomes = std::mem::take(&mut *waiting.lock());
+        self.write(PassPhase::Runs, outcomes.len(), |writing| {
+            let mut outcomes = outcomes.iter();
+            outcomes.try_for_each(|ended| passes::put_outcome(writing, ended))
         });
     }
-}
 
-/// Writes outcomes that wait.
-pub(super) fn write_outcomes(
-    store: &mut StateDir,
-    health: &WriterHealth,
-    waiting: &WaitingOutcomes,
-) {
-    let outcomes = std::mem::take(&mut *waiting.lock());
-    write(store, health, PassPhase::Runs, outcomes.len(), |writing| {
-        let mut outcomes = outcomes.iter();
-        outcomes.try_for_each(|ended| passes::put_outcome(writing, ended))
-    });
-}
-
-/// Changes evidence or snapshots. Their callers count failures.
-pub(super) fn change<T>(
-    store: &mut StateDir,
-    health: &WriterHealth,
-    change: impl FnOnce(&mut Database) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let changed = store.change(change);
-    health.noted(store);
-    changed
-}
-
-/// Reads.
-pub(super) fn read<T>(
-    store: &mut StateDir,
-    health: &WriterHealth,
-    read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-) -> Result<T, Error> {
-    store.read(read).map_err(|error| {
-        let Error::Sqlite(cause) = &error else {
-            return error;
-        };
-        tracing::warn!(%error, "the state cannot be read");
-        health.noted(store);
-        Error::Unreadable(cause.to_string())
-    })
-}
-
-/// Claims a part of the room.
-fn claim_some(store: &mut StateDir, health: &WriterHealth) {
-    if let Err(error) = store.claim_some() {
-        tracing::warn!(%error, "the room for the state could not be claimed");
-        if !store.is_open() {
-            reopen(store, health);
-        }
-        // Until the database is opened anew, or its room was taken.
-        store.claims = false;
+    /// Changes evidence or snapshots. Their callers count failures.
+    pub(super) fn change<T>(
+        &mut self,
+        change: impl FnOnce(&mut Database) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let changed = self.store.change(change);
+        self.health.noted(&self.store);
+        changed
     }
-}
 
-fn open(store: &mut StateDir, health: &WriterHealth) -> Result<Stored, LockHeld> {
-    let result = store.open();
-    health.noted(store);
-    match result {
-        Ok(found) => Ok(found),
-        Err(Unusable::Held(held)) => Err(held),
-        Err(Unusable::Failed(error)) => {
-            let mut error = error.to_string();
-            if !store.is_locked() {
-                error.push_str("; a second crisweep on this node is not prevented either");
+    pub(super) fn read<T>(
+        &mut self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        self.store.read(read).map_err(|error| {
+            let Error::Sqlite(cause) = &error else {
+                return error;
+            };
+            tracing::warn!(%error, "the state cannot be read");
+            self.health.noted(&self.store);
+            Error::Unreadable(cause.to_string())
+        })
+    }
+
+    /// Claims a part of the room.
+    fn claim_some(&mut self) {
+        if let Err(error) = self.store.claim_some() {
+            tracing::warn!(%error, "the room for the state could not be claimed");
+            if !self.store.is_open() {
+                self.reopen();
             }
-            health.failed(1, &error);
-            Ok(Stored::default())
+            // Until the database is opened anew, or its room was taken.
+            self.store.claims = false;
         }
     }
-}
 
-/// Tries again: the last pass may have freed space.
-fn reopen(store: &mut StateDir, health: &WriterHealth) {
-    if let Err(held) = open(store, health) {
-        health.failed(1, &held.to_string());
+    fn open(&mut self) -> Result<Stored, LockHeld> {
+        let result = self.store.open();
+        self.health.noted(&self.store);
+        match result {
+            Ok(found) => Ok(found),
+            Err(Unusable::Held(held)) => Err(held),
+            Err(Unusable::Failed(error)) => {
+                let mut error = error.to_string();
+                if !self.store.is_locked() {
+                    error.push_str("; a second crisweep on this node is not prevented either");
+                }
+                self.health.failed(1, &error);
+                Ok(Stored::default())
+            }
+        }
     }
-}
 
-/// Takes the lock if it is not held, and opens the database anew if its file was removed. If that fails for a reason
-/// other than another holder, passes go on without lock and state, as after a start without a usable directory.
-pub(super) fn lock(store: &mut StateDir, health: &WriterHealth) -> Option<LockHeld> {
-    let was_open = store.is_open();
-    if store.release_if_lost() || (was_open && !store.is_open()) {
-        health.failed(1, "the state directory was emptied or replaced");
+    /// Tries again: the last pass may have freed space.
+    fn reopen(&mut self) {
+        if let Err(held) = self.open() {
+            self.health.failed(1, &held.to_string());
+        }
     }
-    if store.is_locked() && store.is_open() {
-        return None;
+
+    /// Takes the lock if it is not held, and opens the database anew if its file was removed. If that fails for a reason
+    /// other than another holder, passes go on without lock and state, as after a start without a usable directory.
+    pub(super) fn lock(&mut self) -> Option<LockHeld> {
+        let was_open = self.store.is_open();
+        if self.store.release_if_lost() || (was_open && !self.store.is_open()) {
+            self.health
+                .failed(1, "the state directory was emptied or replaced");
+        }
+        if self.store.is_locked() && self.store.is_open() {
+            return None;
+        }
+        let held = self.open().err()?;
+        if self.store.uses_another_runtime(&held) {
+            return None;
+        }
+        self.health.failed(1, &held.to_string());
+        Some(held)
     }
-    let Err(held) = open(store, health) else {
-        return None;
-    };
-    if store.uses_another_runtime(&held) {
-        return None;
-    }
-    health.failed(1, &held.to_string());
-    Some(held)
 }
