@@ -2,128 +2,99 @@
 
 use std::time::Duration;
 
-use super::page::{MetricsPage, Sample, SampleValue, bytes, plain, sample, seconds};
+use super::page::{MetricsPage, Sample, bytes, plain, sample, seconds};
 use crate::model::Coverage;
-use crate::runtime::{ListMode, Listing};
+use crate::runtime::Listing;
 use crate::snapshot::{Look, LookResult, Weight};
 
-struct ListFigures {
-    name: &'static str,
-    weight: Weight,
-    /// Only if it was read.
-    read: Option<ListReading>,
+/// The samples of the lists added so far.
+#[derive(Default)]
+struct ListSamples {
+    sizes: Vec<Sample>,
+    limits: Vec<Sample>,
+    durations: Vec<Sample>,
+    modes: Vec<Sample>,
+    malformed: Vec<Sample>,
+    complete: Vec<Sample>,
 }
 
-/// The result of reading a list.
-#[derive(Clone, Copy)]
-struct ListReading {
-    mode: ListMode,
-    took: Duration,
-    /// Rows without a required field.
-    malformed: usize,
-    is_whole: bool,
-}
-
-impl ListFigures {
-    fn new<T>(
-        name: &'static str,
+impl ListSamples {
+    fn add<T>(
+        &mut self,
+        name: &str,
         weight: Weight,
         part: &LookResult<Listing<T>>,
         took: Duration,
-    ) -> Self {
-        let read = part.as_ref().ok().map(|listed| ListReading {
-            mode: listed.mode,
-            took,
-            malformed: listed.malformed + listed.odd,
-            is_whole: listed.coverage == Coverage::Whole,
-        });
-        Self { name, weight, read }
+    ) {
+        let list = [("list", name)];
+        self.sizes.extend(weight.bytes.map(|it| sample(list, it)));
+        self.limits.push(sample(list, weight.limit_bytes));
+        let Ok(listed) = part else { return };
+        self.durations.push(sample(list, took));
+        let labels = [("list", name), ("mode", listed.mode.label())];
+        self.modes.push(sample(labels, true));
+        let malformed = listed.malformed + listed.odd;
+        self.malformed.push(sample(list, malformed));
+        let is_whole = listed.coverage == Coverage::Whole;
+        self.complete.push(sample(list, is_whole));
     }
 
-    fn sample(&self, value: impl Into<SampleValue>) -> Sample {
-        sample([("list", self.name)], value)
+    fn encode(self, page: &mut MetricsPage) {
+        let help = "Size of the unfiltered list in one answer, even if it is too large to be sent";
+        page.gauge(bytes("cri_list_response"), help, self.sizes);
+        let help =
+            "Largest list that can be read: the lower of the kubelet's and the runtime's limit";
+        page.gauge(bytes("cri_list_limit"), help, self.limits);
+        let help = "How long the list took to read";
+        page.gauge(seconds("cri_list_duration"), help, self.durations);
+        let help = "How the list was read: always 1, and only the mode that was used has a sample";
+        page.gauge(plain("cri_list_mode"), help, self.modes);
+        let help =
+            "Rows of the list that lack a required field, contradict another row, or repeat one";
+        page.gauge(plain("cri_list_malformed_rows"), help, self.malformed);
+        let help = "Whether the list is known to have been read whole";
+        page.gauge(plain("cri_list_complete"), help, self.complete);
     }
 }
 
 /// Adds the lists of a look.
 pub(super) fn encode(look: &Look, page: &mut MetricsPage) {
-    let (weights, took) = (look.weights(), look.timings);
-    let lists = [
-        ListFigures::new(
-            "containers",
-            weights.containers,
-            &look.containers,
-            took.containers,
-        ),
-        ListFigures::new(
-            "sandboxes",
-            weights.sandboxes,
-            &look.sandboxes,
-            took.sandboxes,
-        ),
-        ListFigures::new("images", weights.images, &look.images, took.images),
-    ];
-    encode_lists(&lists, page);
-}
-
-fn encode_lists(lists: &[ListFigures], page: &mut MetricsPage) {
-    let all = || lists.iter();
-    let read = || all().filter_map(|list| Some((list, list.read?)));
-    page.gauge(
-        bytes("cri_list_response"),
-        "Size of the unfiltered list in one answer, even if it is too large to be sent",
-        all().filter_map(|list| Some(list.sample(list.weight.bytes?))),
+    let (of, took) = (look.weights(), look.timings);
+    let mut lists = ListSamples::default();
+    lists.add(
+        "containers",
+        of.containers,
+        &look.containers,
+        took.containers,
     );
-    page.gauge(
-        bytes("cri_list_limit"),
-        "Largest list that can be read: the lower of the kubelet's and the runtime's limit",
-        all().map(|list| list.sample(list.weight.limit_bytes)),
-    );
-    page.gauge(
-        seconds("cri_list_duration"),
-        "How long the list took to read",
-        read().map(|(list, read)| list.sample(read.took)),
-    );
-    page.gauge(
-        plain("cri_list_mode"),
-        "How the list was read: always 1, and only the mode that was used has a sample",
-        read().map(|(list, read)| sample([("list", list.name), ("mode", read.mode.label())], true)),
-    );
-    page.gauge(
-        plain("cri_list_malformed_rows"),
-        "Rows of the list that lack a required field, contradict another row, or repeat one",
-        read().map(|(list, read)| list.sample(read.malformed)),
-    );
-    page.gauge(
-        plain("cri_list_complete"),
-        "Whether the list is known to have been read whole",
-        read().map(|(list, read)| list.sample(read.is_whole)),
-    );
+    lists.add("sandboxes", of.sandboxes, &look.sandboxes, took.sandboxes);
+    lists.add("images", of.images, &look.images, took.images);
+    lists.encode(page);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::Error;
 
-    fn page(list: ListFigures) -> String {
+    fn failed(bytes: Option<u64>) -> String {
         let (mut page, mut text) = (MetricsPage::default(), String::new());
-        encode_lists(&[list], &mut page);
+        let weight = Weight {
+            bytes,
+            limit_bytes: 16_777_216,
+        };
+        let part: LookResult<Listing<()>> = Err(Error::Timeout {
+            method: "ListContainers",
+            after: Duration::ZERO,
+        });
+        let mut lists = ListSamples::default();
+        lists.add("containers", weight, &part, Duration::ZERO);
+        lists.encode(&mut page);
         page.encode(&mut text).unwrap();
         text.lines()
             .filter(|line| !line.starts_with('#'))
             .collect::<Vec<_>>()
             .join("\n")
-    }
-
-    fn failed(bytes: Option<u64>) -> String {
-        page(ListFigures {
-            name: "containers",
-            weight: Weight {
-                bytes,
-                limit_bytes: 16_777_216,
-            },
-            read: None,
-        })
     }
 
     #[test]
