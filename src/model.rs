@@ -27,6 +27,7 @@ mod size_text;
 mod target;
 mod text;
 mod trigger_info;
+mod weight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -69,6 +70,7 @@ pub use text::Text;
 pub use trigger_info::{
     AlertInfo, AlertResult, Caller, CallerKind, Cause, PollResult, TriggerInfo,
 };
+pub use weight::Weight;
 
 /// Returns every variant of a closed set. It does not compile where `N` is another number.
 pub(crate) const fn every<T: strum::VariantArray + Copy, const N: usize>() -> [T; N] {

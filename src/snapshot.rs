@@ -41,6 +41,7 @@ use tokio::time::Instant;
 use crate::config::Config;
 use crate::logs::Roots;
 use crate::model::FilesystemUsage;
+pub use crate::model::Weight;
 use crate::pods::{self, Freshness, LookStart, PodSource};
 use crate::runtime;
 use crate::state::{ImageAges, Journal};
@@ -64,7 +65,7 @@ pub use trend::TrendSample;
 use undated::UndatedSandboxes;
 use undeleted::Undeleted;
 use version::version;
-pub use weights::{Weight, Weights};
+pub use weights::Weights;
 
 /// How long a shared look asks for statuses. Unread objects are kept (an unknown exit time counts as too young,
 /// an unknown image volume as any image), and the next look goes on with them.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::gc::Policy;
 use crate::model::setting::{As, Off, Time};
-use crate::model::{Snapshot, escape};
+use crate::model::{Snapshot, Weight, escape};
 use limited::Limited;
 
 /// What a file says that it is.
@@ -57,17 +57,7 @@ pub struct SnapshotOrigin {
     /// The pod source that was asked.
     pub pod_source: String,
     /// The weights of the runtime's lists, by the lists' names.
-    pub lists: BTreeMap<String, ListWeight>,
-}
-
-/// A list's weight, and its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ListWeight {
-    /// Weight of the unfiltered answer; `None`: not known.
-    pub bytes: Option<u64>,
-    /// The largest answer that the kubelet can read.
-    pub limit_bytes: u64,
+    pub lists: BTreeMap<String, Weight>,
 }
 
 /// Why a snapshot could not be written or read.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::whole_pods::whole_pods;
-use super::{LookResult, Timings, Weight, Weights};
+use super::{LookResult, Timings, Weights};
 use crate::config::Config;
 use crate::model::{
     Container, ContainerState, Coverage, Filesystems, Image, Images, ListCoverage, Logs,
@@ -15,7 +15,7 @@ use crate::model::{
     Pods, Rows, Snapshot,
 };
 use crate::runtime;
-use crate::snapshot_file::{ListWeight, SnapshotOrigin};
+use crate::snapshot_file::SnapshotOrigin;
 
 /// Everything that one look found. A part that could not be read is an error, never a stale or empty value.
 #[derive(Debug)]
@@ -117,10 +117,8 @@ impl Look {
 
     /// Says where a file with its snapshot comes from.
     pub fn about(&self, config: &Config) -> SnapshotOrigin {
-        let lists = self.weights().each().map(|(name, weight)| {
-            let Weight { bytes, limit_bytes } = weight;
-            (name.to_owned(), ListWeight { bytes, limit_bytes })
-        });
+        let lists = self.weights().each().into_iter();
+        let lists = lists.map(|(name, weight)| (name.to_owned(), weight));
         let runtime = self.runtime.as_ref().ok();
         let runtime = runtime.map(|it| format!("{} {}", it.runtime, it.version));
         SnapshotOrigin {
@@ -129,7 +127,7 @@ impl Look {
             mode: config.mode.label().to_owned(),
             runtime: runtime.unwrap_or_default(),
             pod_source: self.pod_origin.source.label().to_owned(),
-            lists: lists.into(),
+            lists: lists.collect(),
         }
     }
 

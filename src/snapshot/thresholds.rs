@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Look, Weight};
+use super::Look;
 use crate::config::Thresholds;
 
 /// A threshold.
@@ -31,10 +31,9 @@ impl Thresholds {
     /// as reached.
     pub fn crossed(&self, look: &Look) -> BTreeMap<Threshold, bool> {
         let figures = look.figures();
-        let weights = look.weights();
-        let list_ratio = [weights.containers, weights.sandboxes, weights.images]
-            .into_iter()
-            .filter_map(Weight::ratio)
+        let lists = look.weights().each().into_iter();
+        let list_ratio = lists
+            .filter_map(|(_, weight)| weight.ratio())
             .reduce(f64::max);
         let count = |is: Option<u64>, mark: Option<u32>| Some(is? >= u64::from(mark?));
         let share = |is: Option<f64>, mark: Option<f64>| Some(is? >= mark?);

@@ -1,23 +1,13 @@
 //! The weights of the runtime's lists, and the limits above which clients cannot read them.
 
 use super::LookResult;
-use crate::model::{Container, Image, PodSandbox};
+use crate::model::{Container, Image, PodSandbox, Weight};
 use crate::runtime::{self, Listing};
 
 const MIB: u64 = 1024 * 1024;
 
 /// The largest message that the kubelet accepts.
 const KUBELET_LIMIT_BYTES: u64 = 16 * MIB;
-
-/// One list's weight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Weight {
-    /// Weight of the unfiltered unary answer, even if it is too large to be sent; `None`: the list failed for
-    /// another reason.
-    pub bytes: Option<u64>,
-    /// Largest list that can be read: the lower of the kubelet's and the runtime's limit.
-    pub limit_bytes: u64,
-}
 
 impl Weight {
     pub(super) fn new<T>(part: &LookResult<Listing<T>>, runtime: Option<&str>) -> Self {
@@ -39,17 +29,6 @@ impl Weight {
             bytes,
             limit_bytes: limits.fold(KUBELET_LIMIT_BYTES, u64::min),
         }
-    }
-
-    /// Says whether the list is over its limit; `None` if its weight is not known.
-    pub fn is_over(self) -> Option<bool> {
-        Some(self.bytes? > self.limit_bytes)
-    }
-
-    /// Returns the used share of the limit; 1 is at the limit.
-    #[expect(clippy::cast_precision_loss, reason = "a ratio for marks")]
-    pub fn ratio(self) -> Option<f64> {
-        Some(self.bytes? as f64 / self.limit_bytes.max(1) as f64)
     }
 }
 
