@@ -83,6 +83,9 @@ pub struct LookVanished;
 /// A part of a look, or why it is missing.
 pub type LookResult<T> = Result<T, runtime::Error>;
 
+/// A list of a look, or why it is missing.
+pub type ListResult<T> = LookResult<runtime::Listing<T>>;
+
 /// Takes looks and shares them. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct Observer {
@@ -379,15 +382,13 @@ async fn look(
     );
     // If `Version` fails, every further call would wait for its deadline.
     let alive = runtime.as_ref().map(drop).map_err(runtime::Error::clone);
-    let listing = client.list_containers();
-    let mut containers = if_alive(&alive, &mut timings.containers, listing).await;
-    let listing = client.list_pod_sandboxes();
-    let mut sandboxes = if_alive(&alive, &mut timings.sandboxes, listing).await;
-    rows::judge(&mut containers, &mut sandboxes);
+    let mut containers = if_alive(&alive, &mut timings.containers, client.list_containers()).await;
+    let mut sandboxes = if_alive(&alive, &mut timings.sandboxes, client.list_pod_sandboxes()).await;
+    rows::judge(&mut containers);
+    rows::judge(&mut sandboxes);
     lists_read.send_replace(containers.is_ok() && sandboxes.is_ok());
     let images = if_alive(&alive, &mut timings.images, images::list(client)).await;
-    let asking = inner.statvfs.ask(client);
-    let filesystems = if_alive(&alive, &mut timings.filesystems, asking).await;
+    let filesystems = if_alive(&alive, &mut timings.filesystems, inner.statvfs.ask(client)).await;
     // After the runtime: a pod born in between must not look deleted.
     let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     let fits = |list: &_| found.lives_in(list);
@@ -397,7 +398,8 @@ async fn look(
     };
     let answer = memory.pods.read(look, freshness, fits);
     let answer = timed(&mut timings.pods, answer).await;
-    rows::doubt_empty(&mut containers, &mut sandboxes, answer.list());
+    rows::doubt_empty(&mut containers, answer.list());
+    rows::doubt_empty(&mut sandboxes, answer.list());
     let limits = queries::QueryLimits {
         until: Instant::now() + status_budget,
         pass_began: freshness.pass_began(),

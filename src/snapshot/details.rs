@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::queries::QueryLimits;
-use super::{LookMemory, LookResult};
+use super::{ListResult, LookMemory};
 use crate::model::{Container, Coverage, ImageNames, PodSandbox};
 use crate::runtime;
 
@@ -24,8 +24,8 @@ impl LookMemory {
     pub(super) async fn details(
         &mut self,
         client: &runtime::Client,
-        containers: &mut LookResult<runtime::Listing<Container>>,
-        sandboxes: &mut LookResult<runtime::Listing<PodSandbox>>,
+        containers: &mut ListResult<Container>,
+        sandboxes: &mut ListResult<PodSandbox>,
         now: Timestamp,
         limits: QueryLimits,
     ) -> Details {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::details::Details;
-use super::{LookResult, ObserverInner};
+use super::{ListResult, LookResult, ObserverInner};
 use crate::model::{
     Container, ContainerImage, Coverage, Filesystem, Filesystems, Image, ImageMatcher, ImageNames,
     ImageStore, Images, Rows,
@@ -16,7 +16,7 @@ use crate::runtime;
 use crate::system::maps::IdMap;
 
 /// Lists the images, one row for each key.
-pub(super) async fn list(client: &runtime::Client) -> LookResult<runtime::Listing<Image>> {
+pub(super) async fn list(client: &runtime::Client) -> ListResult<Image> {
     let mut listed = client.list_images().await?;
     merge(&mut listed.rows);
     Ok(listed)
@@ -52,7 +52,7 @@ fn add(names: &mut Vec<String>, more: &[String]) {
 }
 
 /// Returns the images if all are known, else why not.
-fn whole(part: &LookResult<runtime::Listing<Image>>) -> Result<&Rows<Image>, String> {
+fn whole(part: &ListResult<Image>) -> Result<&Rows<Image>, String> {
     match part {
         Ok(listed) if listed.malformed == 0 => Ok(&listed.rows),
         Ok(listed) => {
@@ -91,8 +91,8 @@ impl ObserverInner {
     /// Combines what is known of the images, and updates their ages if the look was complete.
     pub(super) fn store(
         &self,
-        images: &LookResult<runtime::Listing<Image>>,
-        containers: &LookResult<runtime::Listing<Container>>,
+        images: &ListResult<Image>,
+        containers: &ListResult<Container>,
         filesystems: &LookResult<Filesystems>,
         details: &Details,
         (runtime, now): (&LookResult<runtime::Version>, Timestamp),

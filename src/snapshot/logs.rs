@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::pod_history::before;
 use super::queries::{Queries, QueryLimits};
-use super::{LookMemory, LookResult, PodHistories, timed};
+use super::{ListResult, LookMemory, PodHistories, timed};
 use crate::logs::{ENTRIES_MAX, Roots, scan};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, Logs,
@@ -63,10 +63,7 @@ pub(super) struct LogHistory {
 }
 
 /// The runtime's lists of the same look.
-type Lists<'a> = (
-    &'a LookResult<runtime::Listing<Container>>,
-    &'a LookResult<runtime::Listing<PodSandbox>>,
-);
+type Lists<'a> = (&'a ListResult<Container>, &'a ListResult<PodSandbox>);
 
 /// What the pod source says of a directory's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::whole_pods::whole_pods;
-use super::{LookResult, Timings, Weights};
+use super::{ListResult, LookResult, Timings, Weights};
 use crate::config::Config;
 use crate::model::{
     Container, ContainerState, Coverage, Filesystems, Image, Images, ListCoverage, Logs,
@@ -31,11 +31,11 @@ pub struct Look {
     /// The runtime's version.
     pub runtime: LookResult<runtime::Version>,
     /// The containers.
-    pub containers: LookResult<runtime::Listing<Container>>,
+    pub containers: ListResult<Container>,
     /// The sandboxes.
-    pub sandboxes: LookResult<runtime::Listing<PodSandbox>>,
+    pub sandboxes: ListResult<PodSandbox>,
     /// The images, one row for each key.
-    pub images: LookResult<runtime::Listing<Image>>,
+    pub images: ListResult<Image>,
     /// The images as planning may know them: with ages and users.
     pub store: Images,
     /// The file systems.
@@ -213,10 +213,7 @@ impl Look {
     }
 }
 
-fn rows_of<'a, T>(
-    list: &'static str,
-    part: &'a LookResult<runtime::Listing<T>>,
-) -> Result<&'a Rows<T>, NoSnapshot> {
+fn rows_of<'a, T>(list: &'static str, part: &'a ListResult<T>) -> Result<&'a Rows<T>, NoSnapshot> {
     let listed = part.as_ref().map_err(|error| NoSnapshot::List {
         list,
         error: error.clone(),

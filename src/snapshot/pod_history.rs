@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use self::exit_steps::ExitSteps;
-use super::LookResult;
+use super::ListResult;
 use super::statuses::KNOWN_MAX;
 use super::whole_pods::whole_pods;
 use crate::model::{
@@ -20,7 +20,6 @@ use crate::model::{
     PodSandboxState, PodUid, pod_uid_of,
 };
 use crate::pods::PodsAnswer;
-use crate::runtime;
 use crate::system::maps::IdSet;
 
 /// The pods of which the runtime or the log roots have something.
@@ -41,8 +40,8 @@ struct PodEntry {
 
 /// What one look found on the node.
 pub(super) struct NodeLists<'a> {
-    pub(super) containers: &'a LookResult<runtime::Listing<Container>>,
-    pub(super) sandboxes: &'a LookResult<runtime::Listing<PodSandbox>>,
+    pub(super) containers: &'a ListResult<Container>,
+    pub(super) sandboxes: &'a ListResult<PodSandbox>,
     pub(super) logs: &'a Logs,
     /// The operator declares that a container in state unknown is dead (`include_unknown`).
     pub(super) unknown_is_dead: bool,
@@ -198,7 +197,7 @@ impl PodEntry {
 }
 
 /// A row without an id may belong to a living pod.
-fn coverage_of<T>(part: &LookResult<runtime::Listing<T>>) -> Coverage {
+fn coverage_of<T>(part: &ListResult<T>) -> Coverage {
     match part {
         Ok(list) if list.malformed == 0 => list.coverage,
         Ok(_) | Err(_) => Coverage::Partial,
@@ -267,8 +266,8 @@ pub(super) fn before(at: Timestamp, age: Duration) -> Timestamp {
 impl<'a> NodeLists<'a> {
     pub(super) fn new(
         unknown_is_dead: bool,
-        containers: &'a LookResult<runtime::Listing<Container>>,
-        sandboxes: &'a LookResult<runtime::Listing<PodSandbox>>,
+        containers: &'a ListResult<Container>,
+        sandboxes: &'a ListResult<PodSandbox>,
         logs: &'a Logs,
     ) -> Self {
         Self {

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::LookResult;
+use super::ListResult;
 use crate::model::{
     Container, ContainerState, Coverage, HasId, PodList, PodSandbox, PodSandboxState,
 };
-use crate::runtime;
 use crate::system::maps::IdSet;
 
 /// A row of a list.
-trait LookRow: Clone + PartialEq + HasId {
+pub(super) trait LookRow: Clone + PartialEq + HasId {
     /// How alive the object is; the higher, the more there is to lose.
     fn liveliness(&self) -> u8;
     /// The runtime left out some of its ids.
@@ -45,31 +44,12 @@ impl LookRow for PodSandbox {
     }
 }
 
-/// Judges both lists.
-pub(super) fn judge(
-    containers: &mut LookResult<runtime::Listing<Container>>,
-    sandboxes: &mut LookResult<runtime::Listing<PodSandbox>>,
-) {
-    judge_list(containers);
-    judge_list(sandboxes);
-}
-
 /// Does not believe an empty list beside a pod that runs, as the pod source says: the runtime has lost its records, or
 /// not loaded them, and another empty list is no witness.
-pub(super) fn doubt_empty(
-    containers: &mut LookResult<runtime::Listing<Container>>,
-    sandboxes: &mut LookResult<runtime::Listing<PodSandbox>>,
-    pods: Option<&PodList>,
-) {
-    if pods.is_some_and(|list| list.any_runs) {
-        doubt_list(containers);
-        doubt_list(sandboxes);
-    }
-}
-
-fn doubt_list<T>(list: &mut LookResult<runtime::Listing<T>>) {
+pub(super) fn doubt_empty<T>(list: &mut ListResult<T>, pods: Option<&PodList>) {
     if let Ok(listed) = list
         && listed.rows.is_empty()
+        && pods.is_some_and(|pods| pods.any_runs)
     {
         listed.coverage = Coverage::Partial;
     }
@@ -77,7 +57,7 @@ fn doubt_list<T>(list: &mut LookResult<runtime::Listing<T>>) {
 
 /// Keeps one row for each id. If rows contradict each other, the liveliest stays and the list is incomplete;
 /// the same holds for a row that cannot be identified.
-fn judge_list<T: LookRow>(list: &mut LookResult<runtime::Listing<T>>) {
+pub(super) fn judge<T: LookRow>(list: &mut ListResult<T>) {
     let Ok(listed) = list else { return };
     let ids: IdSet<&str> = listed.rows.iter().map(HasId::id).collect();
     if ids.len() < listed.rows.len() {
@@ -124,6 +104,7 @@ mod tests {
 
     use super::*;
     use crate::model::{PodSandboxId, Rows};
+    use crate::runtime;
 
     fn sandbox(id: &str, state: PodSandboxState) -> PodSandbox {
         PodSandbox {
@@ -150,7 +131,7 @@ mod tests {
             limit_bytes: None,
             mode: runtime::ListMode::Unary,
         });
-        judge_list(&mut list);
+        judge(&mut list);
         list.unwrap()
     }
 

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::LookResult;
+use super::ListResult;
 use crate::model::{PodSandbox, PodSandboxId};
-use crate::runtime;
 
 /// When each of them was first seen.
 #[derive(Debug, Default)]
@@ -15,11 +14,7 @@ pub(super) struct UndatedSandboxes(BTreeMap<PodSandboxId, Timestamp>);
 
 impl UndatedSandboxes {
     /// Dates those of a list that was read at `now`, and forgets the others.
-    pub(super) fn date(
-        &mut self,
-        list: &mut LookResult<runtime::Listing<PodSandbox>>,
-        now: Timestamp,
-    ) {
+    pub(super) fn date(&mut self, list: &mut ListResult<PodSandbox>, now: Timestamp) {
         let Ok(list) = list else { return };
         let undated = |row: &PodSandbox| row.created_at == Timestamp::MAX;
         if self.0.is_empty() && !list.rows.iter().any(undated) {
@@ -41,6 +36,7 @@ mod tests {
 
     use super::*;
     use crate::model::{Coverage, Labels, PodSandboxState};
+    use crate::runtime;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)

@@ -1,8 +1,8 @@
 //! The weights of the runtime's lists, and the limits above which clients cannot read them.
 
-use super::LookResult;
+use super::{ListResult, LookResult};
 use crate::model::{Container, Image, PodSandbox, Weight};
-use crate::runtime::{self, Listing};
+use crate::runtime;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -10,7 +10,7 @@ const MIB: u64 = 1024 * 1024;
 const KUBELET_LIMIT_BYTES: u64 = 16 * MIB;
 
 impl Weight {
-    pub(super) fn new<T>(part: &LookResult<Listing<T>>, runtime: Option<&str>) -> Self {
+    pub(super) fn new<T>(part: &ListResult<T>, runtime: Option<&str>) -> Self {
         let (bytes, reported) = match part {
             Ok(listed) => (Some(listed.response_bytes), listed.limit_bytes),
             // The error of a too large list tells its weight.
@@ -80,9 +80,9 @@ impl Weights {
     /// Weighs lists, also those that failed for their size.
     pub fn of(
         runtime: &LookResult<runtime::Version>,
-        containers: &LookResult<Listing<Container>>,
-        sandboxes: &LookResult<Listing<PodSandbox>>,
-        images: &LookResult<Listing<Image>>,
+        containers: &ListResult<Container>,
+        sandboxes: &ListResult<PodSandbox>,
+        images: &ListResult<Image>,
     ) -> Self {
         let runtime = runtime.as_ref().ok();
         let runtime = runtime.map(|version| version.runtime.as_str());
@@ -98,7 +98,7 @@ impl Weights {
 mod tests {
     use super::*;
 
-    fn failed(bytes: u64, limit: u64) -> LookResult<Listing<()>> {
+    fn failed(bytes: u64, limit: u64) -> ListResult<()> {
         Err(runtime::Error::TooLarge {
             method: "ListContainers",
             bytes,

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::LookResult;
+use super::ListResult;
 use crate::model::{ConfigSource, Container, Coverage, PodSandbox, PodSandboxId, PodUid};
-use crate::runtime::Listing;
 use crate::system::maps::IdSet;
 
 /// Returns the pods of the API server of which an incomplete look has every record. A static pod can come back under
 /// its UID with records that no later look finds, so none is among them.
 pub(super) fn whole_pods(
-    containers: &LookResult<Listing<Container>>,
-    sandboxes: &LookResult<Listing<PodSandbox>>,
+    containers: &ListResult<Container>,
+    sandboxes: &ListResult<PodSandbox>,
 ) -> BTreeSet<PodUid> {
     let (Ok(containers), Ok(sandboxes)) = (containers, sandboxes) else {
         return BTreeSet::new();

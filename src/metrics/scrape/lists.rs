@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::page::{MetricsPage, Sample, bytes, plain, sample, seconds};
 use crate::model::Coverage;
-use crate::runtime::Listing;
-use crate::snapshot::{Look, LookResult, Weight};
+use crate::snapshot::{ListResult, Look, Weight};
 
 /// The samples of the lists added so far.
 #[derive(Default)]
@@ -19,13 +18,7 @@ struct ListSamples {
 }
 
 impl ListSamples {
-    fn add<T>(
-        &mut self,
-        name: &str,
-        weight: Weight,
-        part: &LookResult<Listing<T>>,
-        took: Duration,
-    ) {
+    fn add<T>(&mut self, name: &str, weight: Weight, part: &ListResult<T>, took: Duration) {
         let list = [("list", name)];
         self.sizes.extend(weight.bytes.map(|it| sample(list, it)));
         self.limits.push(sample(list, weight.limit_bytes));
@@ -83,7 +76,7 @@ mod tests {
             bytes,
             limit_bytes: 16_777_216,
         };
-        let part: LookResult<Listing<()>> = Err(Error::Timeout {
+        let part: ListResult<()> = Err(Error::Timeout {
             method: "ListContainers",
             after: Duration::ZERO,
         });

@@ -5,7 +5,7 @@ use crate::model::{
     ContainerId, ContainerImage, Labels, PodLogDir, PodOrigin, PodRef, PodSandboxId, Pods,
     PodsUnknown, Rows, SourcePod,
 };
-use crate::runtime::ListMode;
+use crate::runtime::{self, ListMode};
 
 const SECOND: Duration = Duration::from_secs(1);
 
