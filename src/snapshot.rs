@@ -45,12 +45,12 @@ pub use crate::model::Weight;
 use crate::pods::{self, Freshness, LookStart, PodSource};
 use crate::runtime;
 use crate::state::{ImageAges, Journal};
+use crate::system::blocking::BlockingPool;
 use crate::system::memory;
 use ages::AgeBook;
 use claims::Claims;
 use filesystems::Statvfs;
 pub use filesystems::{measure_filesystems, statvfs};
-use logs::Scanner;
 pub use look::{Look, NoSnapshot};
 use outage::Outages;
 use pod_history::{NodeLists, PodHistories};
@@ -99,7 +99,8 @@ struct ObserverInner {
     config: watch::Receiver<Arc<Config>>,
     host_root: PathBuf,
     statvfs: Statvfs,
-    scanner: Scanner,
+    /// Reads the log roots: a hung disk costs one thread.
+    logs_disk: BlockingPool,
     flight: Mutex<Flight>,
     memory: tokio::sync::Mutex<LookMemory>,
     ages: Mutex<AgeBook>,
@@ -148,7 +149,7 @@ impl Observer {
                 config,
                 host_root,
                 statvfs,
-                scanner: Scanner::new(),
+                logs_disk: BlockingPool::new(1),
                 flight,
                 memory,
                 ages,
@@ -378,7 +379,7 @@ async fn look(
     // The log roots before the runtime: a directory made in between must not look orphaned.
     let (runtime, mut logs) = tokio::join!(
         timed(&mut timings.runtime, version(inner)),
-        inner.scanner.scan(inner.log_roots(), &mut timings.logs),
+        logs::read(&inner.logs_disk, inner.log_roots(), &mut timings.logs),
     );
     // If `Version` fails, every further call would wait for its deadline.
     let alive = runtime.as_ref().map(drop).map_err(runtime::Error::clone);

@@ -25,31 +25,16 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
 /// them.
 const LINKS_BUDGET: Duration = Duration::from_secs(3);
 
-/// Reads the roots.
-#[derive(Debug)]
-pub(super) struct Scanner(BlockingPool);
-
-impl Scanner {
-    pub(super) fn new() -> Self {
-        Self(BlockingPool::new(1))
-    }
-
-    /// Reads the roots, if any, and measures the time.
-    pub(super) async fn scan(&self, roots: Option<Roots>, took: &mut Duration) -> Logs {
-        match roots {
-            Some(roots) => timed(took, self.read(roots)).await,
-            None => Logs::default(),
-        }
-    }
-
-    async fn read(&self, roots: Roots) -> Logs {
-        let unread = |why: String| Logs {
-            unread: vec![why],
-            ..Logs::default()
-        };
-        let scanned = self.0.run(SCAN_TIMEOUT, move || scan(&roots)).await;
-        scanned.unwrap_or_else(|error| unread(format!("log roots: {error}")))
-    }
+/// Reads the roots, if any, and measures the time.
+pub(super) async fn read(disk: &BlockingPool, roots: Option<Roots>, took: &mut Duration) -> Logs {
+    let Some(roots) = roots else {
+        return Logs::default();
+    };
+    let scanned = timed(took, disk.run(SCAN_TIMEOUT, move || scan(&roots))).await;
+    scanned.unwrap_or_else(|error| Logs {
+        unread: vec![format!("log roots: {error}")],
+        ..Logs::default()
+    })
 }
 
 /// What one look must know of earlier ones.
@@ -97,36 +82,25 @@ impl LookMemory {
         pods: &Pods,
         look: LookStart,
     ) {
-        let histories = &self.pod_histories;
-        let owner = |uid: &PodUid| DirOwner::of(uid, pods, histories);
-        self.logs.fill(client, logs, lists, owner, look).await;
-    }
-}
-
-impl LogHistory {
-    async fn fill(
-        &mut self,
-        client: &runtime::Client,
-        logs: &mut Logs,
-        lists: Lists<'_>,
-        owner: impl Fn(&PodUid) -> DirOwner,
-        look: LookStart,
-    ) {
+        let (known, histories) = (&mut self.logs, &self.pod_histories);
         let (Ok(containers), Ok(sandboxes)) = lists else {
             // An incomplete list proves no pod's end. Known orphans stay known.
             return;
         };
-        if logs.dirs.is_empty() && logs.links.is_empty() && self.is_empty() {
+        if logs.dirs.is_empty() && logs.links.is_empty() && known.is_empty() {
             return;
         }
         let of_containers = containers.rows.iter().filter_map(|it| it.pod.as_ref());
         let of_sandboxes = sandboxes.rows.iter().filter_map(|it| it.pod.as_ref());
         let shown = of_containers.chain(of_sandboxes).map(|pod| &pod.uid);
         let coverage = containers.coverage.min(sandboxes.coverage);
-        self.date_orphans(logs, &shown.collect(), coverage, owner, look);
-        self.ask(client, logs, &containers.rows).await;
+        let owner = |uid: &PodUid| DirOwner::of(uid, pods, histories);
+        known.date_orphans(logs, &shown.collect(), coverage, owner, look);
+        known.ask(client, logs, &containers.rows).await;
     }
+}
 
+impl LogHistory {
     fn is_empty(&self) -> bool {
         self.orphans.is_empty() && self.not_found.is_empty()
     }
