@@ -6,33 +6,26 @@ use std::collections::BTreeSet;
 
 use super::PassRun;
 use super::tally::Tally;
-use crate::model::{Coverage, Target, Text};
-use crate::snapshot::Look;
+use crate::model::{Coverage, HasId, Target, Text};
+use crate::snapshot::{ListResult, Look};
 
 impl PassRun<'_> {
     /// Compares what went and what failed with the look after the pass. An incomplete list proves nothing.
     pub(super) fn prove_gone(&mut self, look: &Look) {
-        let whole = |coverage: &Coverage| *coverage == Coverage::Whole;
-        if let Ok(list) = &look.containers
-            && whole(&list.coverage)
-        {
-            let listed = list.rows.iter().map(|row| row.id.text());
-            self.prove_target_gone(Target::Containers, listed);
-        }
-        if let Ok(list) = &look.sandboxes
-            && whole(&list.coverage)
-        {
-            let listed = list.rows.iter().map(|row| row.id.text());
-            self.prove_target_gone(Target::Sandboxes, listed);
-        }
+        self.prove_target_gone(Target::Containers, &look.containers);
+        self.prove_target_gone(Target::Sandboxes, &look.sandboxes);
     }
 
-    fn prove_target_gone<'a>(&mut self, target: Target, listed: impl Iterator<Item = &'a Text>) {
+    fn prove_target_gone<T: HasId>(&mut self, target: Target, list: &ListResult<T>) {
+        let list = list.as_ref().ok();
+        let Some(list) = list.filter(|it| it.coverage == Coverage::Whole) else {
+            return;
+        };
         // A defective list may have a row twice.
-        let listed: BTreeSet<&Text> = listed.collect();
+        let listed: BTreeSet<&str> = list.rows.iter().map(HasId::id).collect();
         let Tally { gone, failed, .. } = &self.tally;
         let gone = of_target(gone, target);
-        let still_listed: Vec<&Text> = gone.intersection(&listed).copied().collect();
+        let still_listed: Vec<&str> = gone.intersection(&listed).copied().collect();
         let failed = of_target(failed, target);
         let went_later = failed
             .iter()
@@ -64,7 +57,7 @@ impl PassRun<'_> {
     }
 }
 
-fn of_target(ids: &BTreeSet<(Target, Text)>, target: Target) -> BTreeSet<&Text> {
+fn of_target(ids: &BTreeSet<(Target, Text)>, target: Target) -> BTreeSet<&str> {
     let of_target = ids.iter().filter(|(of, _)| *of == target);
-    of_target.map(|(_, id)| id).collect()
+    of_target.map(|(_, id)| id.as_str()).collect()
 }
