@@ -13,7 +13,7 @@ use crate::model::{
     Container, Coverage, ListCoverage, Outcome, Pass, Pods, Target, TargetReport, Text,
 };
 use crate::pass::record::PassRecord;
-use crate::snapshot::Look;
+use crate::snapshot::{ListResult, Look};
 
 /// How a pass ended, as admission needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -310,26 +310,8 @@ impl PassRun<'_> {
 
     /// Reports empty lists that are not believed, and defective rows, which keep the objects that they may concern.
     pub(super) fn report_row_problems(&mut self, look: &Look) {
-        let (containers, sandboxes) = (look.containers.as_ref(), look.sandboxes.as_ref());
-        let facts = (
-            containers.map(|it| (it.rows.len(), it.malformed, it.coverage)),
-            sandboxes.map(|it| (it.rows.len(), it.malformed, it.coverage)),
-        );
-        let lists = [(Target::Containers, facts.0), (Target::Sandboxes, facts.1)];
-        for (target, facts) in lists {
-            if let Ok((0, 0, Coverage::Partial | Coverage::Living)) = facts {
-                let why = "the runtime lists none, although the node is not empty: it may have lost its records, or \
-                           not have loaded them; what depends on the list stays";
-                self.report_problem(target, why);
-            }
-            if let Ok((_, count @ 1.., _)) = facts {
-                let why = format!(
-                    "{count} rows of the list have no id or contradict each other; only what is certain without \
-                     them goes"
-                );
-                self.report_problem(target, &why);
-            }
-        }
+        self.report_rows_of(Target::Containers, &look.containers);
+        self.report_rows_of(Target::Sandboxes, &look.sandboxes);
         let Ok(containers) = &look.containers else {
             return;
         };
@@ -346,6 +328,21 @@ impl PassRun<'_> {
             )
         };
         self.report_problem(Target::Containers, &why);
+    }
+
+    fn report_rows_of<T>(&mut self, target: Target, list: &ListResult<T>) {
+        let Ok(list) = list else { return };
+        let count = list.malformed;
+        if count > 0 {
+            let why = format!(
+                "{count} rows of the list have no id or contradict each other; only what is certain without them goes"
+            );
+            self.report_problem(target, &why);
+        } else if list.rows.is_empty() && list.coverage != Coverage::Whole {
+            let why = "the runtime lists none, although the node is not empty: it may have lost its records, or not \
+                       have loaded them; what depends on the list stays";
+            self.report_problem(target, why);
+        }
     }
 
     /// Reports, once, why the pass could not do all that it was asked for.
