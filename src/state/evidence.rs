@@ -281,35 +281,31 @@ impl Question for EvidenceOf {
     type Answer = EvidenceFound;
 
     fn answer(&self, sql: &Connection) -> rusqlite::Result<EvidenceFound> {
-        find(sql, &self.0)
+        let (id, select) = (&self.0, "SELECT number, facts, log FROM evidence");
+        let row = |row: &rusqlite::Row<'_>| -> rusqlite::Result<_> {
+            let facts: String = row.get(1)?;
+            Ok((read(row.get(0)?, &facts), row.get::<_, Vec<u8>>(2)?))
+        };
+        let mut found = Vec::new();
+        if id.len() >= ID_PREFIX_MIN {
+            let by_id = format!("{select} WHERE container_id >= ? AND container_id < ? LIMIT 2");
+            let mut statement = sql.prepare_cached(&by_id)?;
+            // Ids are text; no character sorts behind this one.
+            let rows = statement.query_map([id, &format!("{id}\u{10FFFF}")], row)?;
+            found = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+        }
+        if found.is_empty()
+            && let Ok(number) = id.parse::<i64>()
+        {
+            let by_number = format!("{select} WHERE number = ?");
+            found.extend(sql.query_row(&by_number, [number], row).optional()?);
+        }
+        Ok(match (found.len(), found.pop()) {
+            (1, Some((Some(evidence), log))) => EvidenceFound::One(Box::new(evidence), log),
+            (2.., _) => EvidenceFound::Several,
+            _ => EvidenceFound::None,
+        })
     }
-}
-
-fn find(sql: &Connection, id: &str) -> rusqlite::Result<EvidenceFound> {
-    let select = "SELECT number, facts, log FROM evidence";
-    let row = |row: &rusqlite::Row<'_>| -> rusqlite::Result<_> {
-        let facts: String = row.get(1)?;
-        Ok((read(row.get(0)?, &facts), row.get::<_, Vec<u8>>(2)?))
-    };
-    let mut found = Vec::new();
-    if id.len() >= ID_PREFIX_MIN {
-        let by_id = format!("{select} WHERE container_id >= ? AND container_id < ? LIMIT 2");
-        let mut statement = sql.prepare_cached(&by_id)?;
-        // Ids are text; no character sorts behind this one.
-        let rows = statement.query_map([id, &format!("{id}\u{10FFFF}")], row)?;
-        found = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-    }
-    if found.is_empty()
-        && let Ok(number) = id.parse::<i64>()
-    {
-        let by_number = format!("{select} WHERE number = ?");
-        found.extend(sql.query_row(&by_number, [number], row).optional()?);
-    }
-    Ok(match (found.len(), found.pop()) {
-        (1, Some((Some(evidence), log))) => EvidenceFound::One(Box::new(evidence), log),
-        (2.., _) => EvidenceFound::Several,
-        _ => EvidenceFound::None,
-    })
 }
 
 pub(super) fn read(number: i64, facts: &str) -> Option<Evidence> {
