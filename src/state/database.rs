@@ -316,8 +316,7 @@ impl Database {
         let mut count = self
             .connection
             .prepare_cached(&format!("PRAGMA {pragma}"))?;
-        let count: i64 = count.query_row([], |row| row.get(0))?;
-        Ok(u64::try_from(count).unwrap_or(0))
+        Ok(count.query_row([], |row| row.get(0))?)
     }
 
     /// Sets whether the next transactions wait for the disk.

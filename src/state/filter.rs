@@ -136,11 +136,8 @@ impl Where {
         read: impl Fn(&Row<'_>) -> rusqlite::Result<(i64, Option<T>)>,
     ) -> rusqlite::Result<ResultPage<T>> {
         self.values.push(Value::Integer(i64::from(limit) + 1));
-        let all = if self.conditions.is_empty() {
-            "TRUE".to_owned()
-        } else {
-            self.conditions.join(" AND ")
-        };
+        self.conditions.push("TRUE");
+        let all = self.conditions.join(" AND ");
         let question = format!("{select} WHERE {all} ORDER BY number DESC LIMIT ?");
         let mut statement = sql.prepare(&question)?;
         let rows = statement.query_map(params_from_iter(self.values), |row| read(row))?;

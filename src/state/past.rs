@@ -87,15 +87,12 @@ fn removed(sql: &Connection, now: Timestamp) -> rusqlite::Result<Vec<RemovedOfPo
         ":most": PODS_MAX,
     };
     let rows = statement.query_map(times, |row| {
-        let count = |column| -> rusqlite::Result<u64> {
-            Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
-        };
         Ok(RemovedOfPod {
             target: row.get(0)?,
             pod_uid: row.get(1)?,
             namespace: row.get::<_, Option<String>>(2)?.unwrap_or_default(),
-            came_1h: count(3)?,
-            came_24h: count(4)?,
+            came_1h: row.get(3)?,
+            came_24h: row.get(4)?,
         })
     })?;
     rows.collect()
