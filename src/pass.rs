@@ -149,7 +149,6 @@ impl Runner {
     }
 }
 
-/// The phase of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Makes the kubelet's lists fit, and ends as soon as they do.
@@ -158,7 +157,6 @@ enum Phase {
     Cleaning,
 }
 
-/// One running pass.
 struct PassRun<'a> {
     runner: &'a Runner,
     record: &'a PassRecord,

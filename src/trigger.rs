@@ -262,7 +262,6 @@ impl Worker {
         }
     }
 
-    /// Waits until a waiting pass may begin.
     async fn due(&self) {
         let now = self.inner.began.elapsed();
         let due = self.state().admissions.due(now);

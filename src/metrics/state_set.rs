@@ -23,7 +23,6 @@ impl StateSet {
         }
     }
 
-    /// Replaces all states.
     pub(super) fn set<'a>(&self, values: impl IntoIterator<Item = (&'a str, bool)>) {
         let values = values.into_iter();
         *self.values.lock() = values.map(|(word, is)| (word.to_owned(), is)).collect();

@@ -44,7 +44,6 @@ impl PassRun<'_> {
         first
     }
 
-    /// Reports and logs that a batch begins.
     fn begin_batch(&self, target: Target, removals: Vec<Removal>) -> Batch {
         let number = self.report_of(target, |report| report.batches) + 1;
         self.record.update(|pass| {

@@ -26,7 +26,6 @@ const LONG_LOOK: Duration = Duration::from_secs(1);
 /// looking.
 const WORK_PER_LOOK: u32 = 2;
 
-/// Progress over the rounds of one target.
 #[derive(Debug, Default)]
 struct RoundProgress {
     /// Objects gone before the latest round.
@@ -192,7 +191,6 @@ impl PassRun<'_> {
         }
     }
 
-    /// Carries the plan out, batch by batch.
     async fn carry_out(
         &mut self,
         target: Target,
@@ -403,7 +401,6 @@ impl PassRun<'_> {
         Ok(())
     }
 
-    /// Returns the size of the next batch.
     fn batch_size(&self) -> usize {
         let left = usize::try_from(self.removals_left).unwrap_or(usize::MAX);
         self.config.gc.batch_size.min(left)

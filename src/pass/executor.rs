@@ -49,7 +49,6 @@ pub(super) enum ReturnWhen {
     NoImage,
 }
 
-/// A removal in flight.
 #[derive(Clone, Debug)]
 struct RunningRemoval {
     at: Instant,
@@ -164,7 +163,6 @@ impl Executor {
         }
     }
 
-    /// Starts as many removals of a batch as may start now.
     async fn start(&mut self, batch: &mut Batch, look: &Arc<Look>) {
         while let Some(next) = batch.removals.front() {
             if self.is_stopped() || !self.may_start(next.subject.target).await {
@@ -195,7 +193,6 @@ impl Executor {
         }
     }
 
-    /// Says whether a removal may start now.
     async fn may_start(&mut self, target: Target) -> bool {
         if target == Target::Images {
             // One at a time: each costs the runtime time in proportion to its whole store.
@@ -256,12 +253,10 @@ impl Executor {
         }
     }
 
-    /// Says whether a removal has ever started.
     pub(super) fn has_started_any(&self) -> bool {
         self.next_number > 0
     }
 
-    /// Says whether nothing is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
@@ -315,7 +310,6 @@ impl Executor {
             .may_start(Target::Sandboxes, fast.len(), logs, slow)
     }
 
-    /// Says whether only slow removals are in flight.
     pub(super) fn only_slow(&self) -> bool {
         let (fast, logs, slow) = self.in_flight();
         logs == 0 && fast.iter().all(|age| self.limiter.runs_on(*age, slow))
@@ -376,7 +370,6 @@ impl Executor {
         }
     }
 
-    /// Waits until a removal ends.
     async fn ended(&mut self) -> Option<FinishedRemoval> {
         let (number, removal, outcome, latency) = match self.running.join_next().await? {
             Ok(ended) => ended,

@@ -20,14 +20,12 @@ pub struct PriorFailures {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct PriorFailure {
-    /// Failures of this object.
     times: u32,
     /// Number of its latest failure.
     latest: u64,
 }
 
 impl PriorFailures {
-    /// Notes a failure.
     pub(super) fn failed(&mut self, target: Target, id: &Text) {
         self.count += 1;
         let entry = self.entries.entry((target, id.clone())).or_default();

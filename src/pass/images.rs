@@ -45,11 +45,9 @@ pub(super) struct SpaceGoal {
     gained_too_little: bool,
     /// The state before the running batch; `None`: its gain is not measured.
     pub(super) before: Option<BeforeBatch>,
-    /// The state before the first batch.
     start: Option<BeforeFirstBatch>,
 }
 
-/// The file system and the images before the first batch.
 struct BeforeFirstBatch {
     usage: FilesystemUsage,
     images: BTreeSet<ImageId>,
@@ -90,7 +88,6 @@ impl PassRun<'_> {
         };
     }
 
-    /// Notes the usage before a batch of images.
     pub(super) fn measure_before(&mut self, look: &Look, batch: &[Removal]) {
         let makes_room = batch.iter().any(|it| it.reason == RemoveReason::Space);
         self.space.before = Some(BeforeBatch {

@@ -24,7 +24,6 @@ pub struct RemovalInFlight {
 }
 
 impl InFlight {
-    /// Notes that a removal has begun.
     pub(super) fn begin(&self, number: u64, subject: &Subject) {
         let pod = subject.pod.as_ref();
         let pod = pod.map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
@@ -41,7 +40,6 @@ impl InFlight {
         self.0.lock().insert(number, removing);
     }
 
-    /// Notes that it has ended.
     pub(super) fn end(&self, number: u64) {
         self.0.lock().remove(&number);
     }

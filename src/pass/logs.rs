@@ -26,7 +26,6 @@ impl PassRun<'_> {
         can_write
     }
 
-    /// Removes the logs that are due.
     pub(super) async fn logs_follow(&mut self, look: &Arc<Look>) {
         let logs = self.due_logs(look);
         if !logs.is_empty() {
@@ -112,7 +111,6 @@ impl PassRun<'_> {
         }
     }
 
-    /// Reports which logs could not be read.
     pub(super) fn report_log_problems(&mut self, look: &Look) {
         for why in &look.logs.unread {
             self.report_problem(Target::Logs, why);

@@ -55,7 +55,6 @@ fn why(counts: impl Iterator<Item = (&'static str, u64)>) -> String {
     format!(" ({})", words.join(", "))
 }
 
-/// Notes the logs that go with their containers.
 pub(super) fn logs_of_containers(record: &PassRecord, plan: &Plan) {
     record.update(|pass| {
         let report = pass.targets.entry(Target::Logs).or_default();
@@ -86,7 +85,6 @@ pub(super) fn further(record: &PassRecord, plan: &Plan, target: Target, why: &st
     }
 }
 
-/// Notes a target's progress in a line.
 pub(super) fn batch(record: &PassRecord, target: Target, batch: u64, planned: u64) {
     let pass = record.pass();
     let Some(report) = pass.targets.get(&target) else {

@@ -29,7 +29,6 @@ impl BackOff {
     }
 }
 
-/// A quarantined sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct QuarantineEntry {
     known: Quarantined,
@@ -189,7 +188,6 @@ impl Runner {
         look.snapshot(self.next_attempts(look.taken_at))
     }
 
-    /// Returns the next attempt of each quarantined sandbox.
     pub(super) fn next_attempts(&self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
         self.quarantine.lock().next_attempts(now)
     }
@@ -204,7 +202,6 @@ impl Runner {
         self.quarantine.lock().get(id).is_some()
     }
 
-    /// Returns every sandbox that failed before, by id.
     pub(super) fn known_failures(&self) -> BTreeMap<String, KnownFailure> {
         let quarantine = self.quarantine.lock();
         let known = quarantine.all().into_iter().map(|(id, known)| {

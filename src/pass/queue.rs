@@ -41,7 +41,6 @@ pub(super) struct HeldBack {
     pub(super) removals: Vec<Removal>,
 }
 
-/// The removals that wait.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     fresh: VecDeque<Removal>,
@@ -83,7 +82,6 @@ impl Queue {
         queue
     }
 
-    /// Says whether the queue is empty.
     pub(super) fn is_empty(&self) -> bool {
         let first = self.fresh.is_empty() && self.alone.is_empty();
         first && self.groups.values().all(|group| group.waiting.is_empty())
@@ -99,7 +97,6 @@ impl Queue {
         all
     }
 
-    /// Appends removals.
     pub(super) fn put(&mut self, mut removals: Vec<Removal>) {
         let was_lost = |removal: &mut Removal| self.lost.contains(removal.subject.id.as_str());
         self.alone.extend(removals.extract_if(.., was_lost));

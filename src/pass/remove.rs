@@ -55,7 +55,6 @@ impl From<runtime::Error> for RemovalOutcome {
     }
 }
 
-/// What removals need.
 #[derive(Debug)]
 pub(super) struct Remover {
     /// Takes looks, and remembers what the runtime kept.

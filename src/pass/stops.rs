@@ -21,7 +21,6 @@ const CANCELLED_LOOK: Duration = Duration::from_secs(2);
 /// within 2 s of its deadline.
 const DEADLINE_LOOK: Duration = Duration::from_millis(1_600);
 
-/// What ended a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum StopCause {
     #[error("cancelled")]
@@ -58,7 +57,6 @@ impl Stops {
         }
     }
 
-    /// Returns what has ended the pass, if anything has.
     pub(super) fn reached(&self) -> Option<StopCause> {
         // Checked first: on shutdown the worker also cancels the pass.
         if self.shutdown.is_cancelled() {

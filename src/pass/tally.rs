@@ -20,7 +20,6 @@ const TIMEOUT_HINT: &str = "if the network teardown takes this long, runtime.rem
 /// The breaker looks at the share of failures from this many attempts on.
 const MIN_ATTEMPTS: u64 = 5;
 
-/// The outcomes of a pass.
 pub(super) struct Tally<'a> {
     runner: &'a Runner,
     record: &'a PassRecord,
@@ -80,7 +79,6 @@ impl<'a> Tally<'a> {
         self.open.push(removal);
     }
 
-    /// Notes one outcome.
     pub(super) fn note(&mut self, mut done: FinishedRemoval) {
         let (runner, record) = (self.runner, self.record);
         let (target, id) = (done.removal.subject.target, done.removal.subject.id.clone());

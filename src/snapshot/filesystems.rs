@@ -11,7 +11,6 @@ use crate::system::file::is_btrfs;
 /// statvfs on a dead network mount never returns; a look waits no longer than this.
 const STATVFS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Calls statvfs below the host's root.
 #[derive(Debug)]
 pub(super) struct Statvfs {
     host_root: PathBuf,

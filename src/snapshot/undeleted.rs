@@ -17,12 +17,10 @@ const HOLDS: Duration = Duration::from_secs(60 * 60);
 pub(super) struct Undeleted(Mutex<BTreeMap<String, Instant>>);
 
 impl Undeleted {
-    /// Notes that the runtime kept an image.
     pub(super) fn note(&self, key: &str) {
         self.0.lock().insert(key.to_owned(), Instant::now());
     }
 
-    /// Says whether the runtime kept it.
     pub(super) fn has(&self, key: &str) -> bool {
         self.0.lock().contains_key(key)
     }

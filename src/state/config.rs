@@ -32,7 +32,6 @@ settings! {
     }
 }
 
-/// Where lines go.
 struct Destination;
 
 impl TextKind for Destination {

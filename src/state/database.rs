@@ -113,12 +113,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// Says whether there is no file.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self, Self::File { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Says whether the disk has no room.
     pub(super) fn is_no_room(&self) -> bool {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
         let is_full = matches!(self, Self::File { source, .. } if full.contains(&source.kind()));
@@ -158,7 +156,6 @@ impl Error {
     }
 }
 
-/// An open database.
 #[derive(Debug)]
 pub(super) struct Database {
     connection: Connection,
@@ -246,7 +243,6 @@ impl Database {
         files::remove_aside(&self.path, then.div_euclid(1000)).map_err(at(&self.path))
     }
 
-    /// For reading.
     pub(super) fn connection(&self) -> &Connection {
         &self.connection
     }

@@ -79,7 +79,6 @@ pub enum EvidenceFound {
     One(Box<Evidence>, Vec<u8>),
 }
 
-/// What to keep.
 #[derive(Debug)]
 struct NewEvidence {
     evidence: Evidence,
@@ -121,7 +120,6 @@ impl Journal {
     }
 }
 
-/// Writes evidence, and makes room for it.
 fn keep(database: &mut Database, keep: &NewEvidence) -> Result<EvidenceRoom, Error> {
     let facts = serde_json::to_string(&keep.evidence).unwrap_or_default();
     let bytes = (facts.len() + keep.log.len()) as u64 + ROW_BYTES;

@@ -6,7 +6,6 @@ use rusqlite::{Connection, OptionalExtension};
 use super::database::Writing;
 use crate::model::FleetHold;
 
-/// Writes the hold.
 pub(super) fn put(writing: &Writing<'_>, hold: Option<&FleetHold>) -> rusqlite::Result<()> {
     writing.sql.execute("DELETE FROM fleet_hold", [])?;
     if let Some(hold) = hold {

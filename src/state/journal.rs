@@ -282,7 +282,6 @@ impl Journal {
         .await
     }
 
-    /// Sends a job and waits for its answer.
     async fn answered<T: Send + 'static>(
         &self,
         at_most: Duration,

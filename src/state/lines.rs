@@ -67,7 +67,6 @@ struct JsonLine<'a, T> {
 }
 
 impl Lines {
-    /// Starts the thread.
     pub(super) fn start(to: LinesTo, node: &str, failures: Counter) -> io::Result<Self> {
         let (queue, lines) = sync_channel(QUEUE_MAX);
         let health = LineHealth {

@@ -87,7 +87,6 @@ impl RemovalIntent {
     }
 }
 
-/// How one removal ended.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct RemovalEnd {
     pass: String,
@@ -163,7 +162,6 @@ fn forget_removals(writing: &Writing<'_>) -> rusqlite::Result<()> {
     writing.sql.prepare_cached(rows)?.execute([max]).map(drop)
 }
 
-/// Writes what a batch is about to remove.
 pub(super) fn put_intended(
     writing: &Writing<'_>,
     pass_id: &str,
@@ -201,7 +199,6 @@ pub(super) fn put_intended(
     forget_removals(writing)
 }
 
-/// Writes the outcome of a removal.
 pub(super) fn put_outcome(writing: &Writing<'_>, ended: &RemovalEnd) -> rusqlite::Result<()> {
     let (pass_id, object) = (ended.pass.as_str(), &ended.object);
     let (result, class, why, freed) = match &ended.outcome {

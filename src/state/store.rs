@@ -55,7 +55,6 @@ impl StateDir {
         }
     }
 
-    /// Says whether the lock is held.
     pub(super) fn is_locked(&self) -> bool {
         self.lock.is_some()
     }
@@ -151,7 +150,6 @@ impl StateDir {
         Ok(found)
     }
 
-    /// Writes in one transaction.
     pub(super) fn write<T>(
         &mut self,
         sync: Sync,

@@ -17,7 +17,6 @@ use super::lock::{LockHeld, Unusable};
 use super::passes::{self, RemovalEnd};
 use super::store::{StateDir, Stored};
 
-/// A job for the thread.
 pub(super) type WriterJob = Box<dyn FnOnce(&mut Writer) + Send>;
 
 /// Outcomes that wait to be written, all in one transaction: on btrfs each transaction waits for the disk.
@@ -151,7 +150,6 @@ impl Writer {
         }
     }
 
-    /// Writes so many records.
     pub(super) fn write(
         &mut self,
         phase: PassPhase,
@@ -175,7 +173,6 @@ impl Writer {
         }
     }
 
-    /// Writes the pending image ages.
     pub(super) fn write_ages(&mut self) {
         let ages = self.health.ages.lock().take();
         if let Some(ages) = ages {
@@ -183,7 +180,6 @@ impl Writer {
         }
     }
 
-    /// Writes outcomes that wait.
     pub(super) fn write_outcomes(&mut self, waiting: &WaitingOutcomes) {
         let outcomes = std::mem::take(&mut *waiting.lock());
         self.write(PassPhase::Runs, outcomes.len(), |writing| {
@@ -216,7 +212,6 @@ impl Writer {
         })
     }
 
-    /// Claims a part of the room.
     fn claim_some(&mut self) {
         if let Err(error) = self.store.claim_some() {
             tracing::warn!(%error, "the room for the state could not be claimed");

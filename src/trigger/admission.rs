@@ -151,7 +151,6 @@ pub struct Admissions {
     seen: SeenAlerts,
 }
 
-/// The running pass.
 #[derive(Debug)]
 struct RunningPass {
     pass: QueuedPass,

@@ -48,7 +48,6 @@ impl Worker {
         }
     }
 
-    /// Publishes the end of a pass.
     fn close(&self, record: &PassRecord, outcome: Outcome, now: Timestamp) -> Pass {
         // Write lines before the end, so that a follower who sees the end has all lines.
         record.line(summary(&ended(record.pass(), outcome, now)));

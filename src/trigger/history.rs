@@ -62,7 +62,6 @@ impl PassHistory {
         oldest.unwrap_or(0)
     }
 
-    /// Returns the passes, newest first.
     pub(super) fn passes(&self) -> Vec<Pass> {
         self.records
             .iter()

@@ -43,7 +43,6 @@ const HOLD_GONE_AFTER: u32 = 4;
 /// After this many answers the poller also asks for this node's name with or without a domain.
 const SIMILAR_EVERY: u64 = 100;
 
-/// Why polling an Alertmanager failed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("{}", telemetry::chain(.0))]
@@ -163,7 +162,6 @@ impl PolledAlerts {
         }
     }
 
-    /// Asks an Alertmanager, and handles its answer.
     async fn ask(&self, index: usize, client: &HttpClient, worker: &Worker) {
         let node = &worker.config().node.name;
         let (asks_for_hold, asks_for_similar) = self.asks_for_more(index);

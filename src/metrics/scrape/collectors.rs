@@ -38,7 +38,6 @@ fn could_be_read(look: &Look, pods: SourceState) -> [Option<bool>; PARTS.len()] 
     ]
 }
 
-/// Returns how long each part took.
 fn durations(look: &Look) -> [Duration; PARTS.len()] {
     let took = &look.timings;
     [

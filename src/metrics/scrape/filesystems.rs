@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use super::page::{FamilyName, MetricsPage, bytes, plain, sample};
 use crate::model::{Filesystem, FilesystemUsage, Filesystems};
 
-/// Reads a figure from statvfs.
 type UsageFigure = fn(&FilesystemUsage) -> u64;
 
-/// Adds the file systems.
 pub(super) fn encode(filesystems: &Filesystems, page: &mut MetricsPage) {
     let (image, container) = (&filesystems.image, &filesystems.container);
     encode_kind("cri_image_fs", "File system of images", image, page);

@@ -50,7 +50,6 @@ impl ListSamples {
     }
 }
 
-/// Adds the lists of a look.
 pub(super) fn encode(look: &Look, page: &mut MetricsPage) {
     let (of, took) = (look.weights(), look.timings);
     let mut lists = ListSamples::default();

@@ -49,7 +49,6 @@ impl MetricsPage {
         self.add(name, help, FamilySamples::Gauge(samples));
     }
 
-    /// Adds a gauge without labels.
     pub(super) fn figure(&mut self, name: FamilyName, help: &str, value: impl Into<SampleValue>) {
         self.gauge(name, help, [sample([], value)]);
     }

@@ -13,7 +13,6 @@ fn translate(kind: &str) -> (&'static str, &str) {
     }
 }
 
-/// Converts a page.
 pub(super) fn from_openmetrics(page: &str) -> String {
     let mut text = String::with_capacity(page.len());
     let mut help = "";

@@ -48,7 +48,6 @@ impl UsualLatency {
         (self.clearly_longer() * CERTAINLY).clamp(CERTAIN_MIN, SLOW)
     }
 
-    /// Says whether removals are known to be quick.
     pub(super) fn is_quick(&self) -> bool {
         self.usual.is_some_and(|usual| usual < QUICK)
     }

@@ -89,7 +89,6 @@ impl EvidenceKeeper {
         }
     }
 
-    /// Says whether evidence is kept.
     pub(super) fn is_on(&self) -> bool {
         self.config.enabled && self.has_place
     }

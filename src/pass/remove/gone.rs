@@ -45,7 +45,6 @@ impl Gone {
         new
     }
 
-    /// Says whether a container was removed.
     pub(in crate::pass) fn has(&self, id: &ContainerId) -> bool {
         self.0.lock().ids.contains(id)
     }

@@ -69,7 +69,6 @@ pub(super) async fn image(
     ended_now(result, find(client, key)).await
 }
 
-/// An image as it is listed now.
 struct ListedImage {
     /// Every record of its id. Conditions of one record apply to all, because a runtime may remove the id for
     /// every handler.

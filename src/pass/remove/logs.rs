@@ -23,7 +23,6 @@ const SHARED_FOR: Duration = Duration::from_millis(100);
 /// How long the shared list is not tried again after it failed: it may be over the limit for the whole pass.
 const FAILED_FOR: Duration = Duration::from_secs(5);
 
-/// Removes logs.
 #[derive(Debug)]
 pub(super) struct LogRemover {
     roots: Arc<Roots>,

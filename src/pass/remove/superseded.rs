@@ -28,7 +28,6 @@ struct NewerRecord {
 }
 
 impl NewerRecords {
-    /// Asks whether all newer records of this one exist.
     pub(super) async fn all_exist(
         &self,
         client: &runtime::Client,

@@ -90,7 +90,6 @@ impl Requests {
         request.map(|it| &mut it.targets)
     }
 
-    /// Forgets an alert; says whether it asked.
     pub(super) fn forget(&mut self, alert: &AlertKey) -> bool {
         self.by_alert.remove(&Some(alert.clone())).is_some()
     }
