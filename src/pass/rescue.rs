@@ -40,7 +40,10 @@ impl PassRun<'_> {
         tracing::warn!(pass.id = %self.record.id, "{line}");
         self.record.line(line.to_owned());
         self.phase = Phase::Rescue;
-        let made = self.make_it_fit(&lists, look).await;
+        let mut made = self.clean_lists(&lists, look).await;
+        if made.is_ok() && is_over(look) {
+            made = self.remove_despite_risk(&lists, look).await;
+        }
         self.phase = Phase::Cleaning;
         made?;
         if is_over(look) {
@@ -52,18 +55,6 @@ impl PassRun<'_> {
             .await?;
         *look = self.look_again().await?;
         Ok(true)
-    }
-
-    async fn make_it_fit(
-        &mut self,
-        lists: &BTreeSet<Target>,
-        look: &mut Arc<Look>,
-    ) -> Result<(), EarlyEnd> {
-        self.clean_lists(lists, look).await?;
-        if is_over(look) {
-            self.remove_despite_risk(lists, look).await?;
-        }
-        Ok(())
     }
 
     async fn clean_lists(
@@ -107,28 +98,8 @@ impl PassRun<'_> {
         look: &mut Arc<Look>,
     ) -> Result<(), EarlyEnd> {
         let mut risked: BTreeSet<PodUid> = BTreeSet::new();
-        let quiet = self.policy.pods.quiet;
-        let mut result = Ok(());
-        for _ in 0..RISKS_MAX {
-            self.policy.pods.quiet = Duration::ZERO;
-            let pods = match self.oldest_until_it_fits(lists, look) {
-                Ok(pods) => pods,
-                Err(end) => {
-                    result = Err(end);
-                    break;
-                }
-            };
-            if pods.is_subset(&risked) {
-                break;
-            }
-            risked.extend(pods.iter().cloned());
-            self.only_pods = Some(pods);
-            result = self.clean_lists(lists, look).await;
-            self.only_pods = None;
-            if result.is_err() {
-                break;
-            }
-        }
+        let quiet = std::mem::take(&mut self.policy.pods.quiet);
+        let result = self.remove_pods(lists, look, &mut risked).await;
         self.policy.pods.quiet = quiet;
         if !risked.is_empty() {
             let count = risked.len();
@@ -139,6 +110,27 @@ impl PassRun<'_> {
             ));
         }
         result
+    }
+
+    /// Removes more and more pods, and adds them to `risked`.
+    async fn remove_pods(
+        &mut self,
+        lists: &BTreeSet<Target>,
+        look: &mut Arc<Look>,
+        risked: &mut BTreeSet<PodUid>,
+    ) -> Result<(), EarlyEnd> {
+        for _ in 0..RISKS_MAX {
+            let pods = self.oldest_until_it_fits(lists, look)?;
+            if pods.is_subset(risked) {
+                break;
+            }
+            risked.extend(pods.iter().cloned());
+            self.only_pods = Some(pods);
+            let cleaned = self.clean_lists(lists, look).await;
+            self.only_pods = None;
+            cleaned?;
+        }
+        Ok(())
     }
 
     /// Returns the pods, oldest exit first, whose records are enough to make the lists fit.
