@@ -206,9 +206,12 @@ impl<'a> PassRun<'a> {
             config.gc.io_pressure_pause_percent,
             runner.disk.pressure.clone(),
         );
-        let deadline = config.gc.deadline.map(|deadline| Instant::now() + deadline);
-        let (cancelled, held) = (record.cancelled.clone(), record.held.clone());
-        let stops = Stops::new(cancelled, held, shutdown.clone(), deadline);
+        let stops = Stops {
+            cancelled: record.cancelled.clone(),
+            held: record.held.clone(),
+            shutdown: shutdown.clone(),
+            deadline: config.gc.deadline.map(|deadline| Instant::now() + deadline),
+        };
         let gone = Gone::default();
         let remover = Remover::new(runner, config, &record.id, gone.clone(), stops.clone());
         let in_flight = record.in_flight.clone();

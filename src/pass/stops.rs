@@ -36,27 +36,13 @@ pub(super) enum StopCause {
 /// Watches for the causes that end a pass. Cloning shares.
 #[derive(Clone, Debug)]
 pub(super) struct Stops {
-    cancelled: CancellationToken,
-    held: CancellationToken,
-    shutdown: CancellationToken,
-    deadline: Option<Instant>,
+    pub(super) cancelled: CancellationToken,
+    pub(super) held: CancellationToken,
+    pub(super) shutdown: CancellationToken,
+    pub(super) deadline: Option<Instant>,
 }
 
 impl Stops {
-    pub(super) fn new(
-        cancelled: CancellationToken,
-        held: CancellationToken,
-        shutdown: CancellationToken,
-        deadline: Option<Instant>,
-    ) -> Self {
-        Self {
-            cancelled,
-            held,
-            shutdown,
-            deadline,
-        }
-    }
-
     pub(super) fn reached(&self) -> Option<StopCause> {
         // Checked first: on shutdown the worker also cancels the pass.
         if self.shutdown.is_cancelled() {
@@ -131,13 +117,12 @@ mod tests {
 
     fn stops() -> (Stops, CancellationToken, CancellationToken) {
         let (cancelled, shutdown) = (CancellationToken::new(), CancellationToken::new());
-        let deadline = Some(Instant::now() + DEADLINE);
-        let stops = Stops::new(
-            cancelled.clone(),
-            CancellationToken::new(),
-            shutdown.clone(),
-            deadline,
-        );
+        let stops = Stops {
+            cancelled: cancelled.clone(),
+            held: CancellationToken::new(),
+            shutdown: shutdown.clone(),
+            deadline: Some(Instant::now() + DEADLINE),
+        };
         (stops, cancelled, shutdown)
     }
 

@@ -313,8 +313,12 @@ mod tests {
         let (end, may_end) = channel::<()>();
         let busy = pool.free_thread(PATIENCE).await.unwrap();
         let busy = tokio::spawn(busy.run(PATIENCE, move || may_end.recv().is_ok()));
-        let token = CancellationToken::new;
-        let stops = Stops::new(token(), token(), token(), None);
+        let stops = Stops {
+            cancelled: CancellationToken::new(),
+            held: CancellationToken::new(),
+            shutdown: CancellationToken::new(),
+            deadline: None,
+        };
         let remover = LogRemover::new(roots.clone(), pool, PATIENCE, stops);
         let returns = async {
             let asks = async {
