@@ -92,7 +92,7 @@ impl Worker {
         pulses: Pulses,
     ) -> Self {
         let state = WorkerState {
-            admissions: Admissions::new(config.borrow().brakes),
+            admissions: Admissions::default(),
             history: PassHistory::default(),
             told: BTreeMap::new(),
         };

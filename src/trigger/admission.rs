@@ -160,14 +160,6 @@ struct RunningPass {
 }
 
 impl Admissions {
-    /// Returns an empty state.
-    pub fn new(brakes: Brakes) -> Self {
-        Self {
-            brakes,
-            ..Self::default()
-        }
-    }
-
     /// Replaces what the brakes of the fleet ask for; waiting passes keep waiting. Nodes that go on together do not
     /// begin together: automatic passes wait their jitter anew.
     pub fn set_fleet(&mut self, fleet: Standing, now: Duration) {

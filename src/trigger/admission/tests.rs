@@ -6,12 +6,19 @@ use crate::pass::PassEnd;
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn admissions() -> Admissions {
-    Admissions::new(Brakes {
+    braked_by(Brakes {
         cooldown: MINUTE,
         max_passes_per_hour: None,
         jitter: None,
         pause: false,
     })
+}
+
+fn braked_by(brakes: Brakes) -> Admissions {
+    Admissions {
+        brakes,
+        ..Admissions::default()
+    }
 }
 
 fn at(seconds: u64) -> Duration {
@@ -399,7 +406,7 @@ fn the_number_of_remembered_alerts_is_bounded() {
 
 #[test]
 fn extreme_times_do_not_overflow() {
-    let mut admissions = Admissions::new(Brakes {
+    let mut admissions = braked_by(Brakes {
         cooldown: Duration::MAX,
         max_passes_per_hour: Some(1),
         jitter: None,

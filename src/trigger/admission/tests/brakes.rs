@@ -54,7 +54,7 @@ fn pause_stops_all_but_force_and_dry_runs() {
 
 /// No cool-down, and two passes per hour.
 fn two_per_hour() -> Admissions {
-    Admissions::new(Brakes {
+    braked_by(Brakes {
         cooldown: Duration::ZERO,
         max_passes_per_hour: Some(2),
         jitter: None,
@@ -126,7 +126,7 @@ fn passes_of_an_earlier_process_count_in_whatever_order_they_come() {
         report.removed = 1;
         pass
     };
-    let mut admissions = Admissions::new(Brakes {
+    let mut admissions = braked_by(Brakes {
         cooldown: MINUTE,
         ..two_per_hour().brakes
     });
@@ -142,7 +142,7 @@ fn passes_of_an_earlier_process_count_in_whatever_order_they_come() {
 
 #[test]
 fn a_trigger_waits_while_the_hourly_limit_is_used_up() {
-    let mut admissions = Admissions::new(Brakes {
+    let mut admissions = braked_by(Brakes {
         max_passes_per_hour: Some(1),
         ..two_per_hour().brakes
     });
@@ -210,7 +210,7 @@ fn while_the_fleets_switch_is_unknown_only_a_persons_pass_begins() {
 
 /// No cool-down, and a jitter of 100 s of which half is drawn.
 fn jittered() -> Admissions {
-    let mut admissions = Admissions::new(Brakes {
+    let mut admissions = braked_by(Brakes {
         jitter: Some(at(100)),
         max_passes_per_hour: None,
         ..two_per_hour().brakes

@@ -67,7 +67,7 @@ fn the_setting_that_holds_longest_is_named() {
     finish(&mut admissions, Outcome::Completed, at(10));
     let cooldown = WaitReason::Until(at(70), "brakes.cooldown");
     assert_eq!(why(&admissions, 11), Some(cooldown));
-    let mut admissions = Admissions::new(Brakes {
+    let mut admissions = braked_by(Brakes {
         max_passes_per_hour: Some(1),
         ..admissions.brakes
     });
