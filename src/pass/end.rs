@@ -139,9 +139,7 @@ impl PassRun<'_> {
         let mut left = self.drain(Instant::now() + patience).await;
         if let Some(look) = self.runner.observer.latest() {
             let until = self.stops.logs_may_go_until();
-            if let Some(until) = until {
-                self.executor.let_logs_go(until);
-            }
+            self.executor.logs_until = until;
             self.take_open_logs();
             self.logs_follow(&look).await;
             let until = until.unwrap_or_else(|| Instant::now() + patience);

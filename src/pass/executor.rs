@@ -91,8 +91,8 @@ pub(super) struct Executor {
     /// Nothing starts before this, to relieve the disk.
     rest_until: Option<Instant>,
     stops: Stops,
-    /// The pass must end, and only logs of removed containers start, until then.
-    logs_until: Option<Instant>,
+    /// The pass must end, and only logs of removed containers start, until then: nothing else would remove them.
+    pub(super) logs_until: Option<Instant>,
     /// The same removals, for a person who stops the pass.
     in_flight: InFlight,
 }
@@ -120,11 +120,6 @@ impl Executor {
             logs_until: None,
             in_flight,
         }
-    }
-
-    /// Lets logs of removed containers start until then, although the pass must end: nothing else would remove them.
-    pub(super) fn let_logs_go(&mut self, until: Instant) {
-        self.logs_until = Some(until);
     }
 
     /// Starts the removals of batches that rest on `look`, side by side, and returns as `until` says; what did
@@ -345,7 +340,7 @@ impl Executor {
             // A removal that takes a second and was not overtaken may still wait for the disk.
             if started.waits == NonDiskWait::Likely && network && age >= certain {
                 started.waits = NonDiskWait::Surely;
-                self.limiter.waits();
+                self.limiter.usual_latency.waits();
             }
         }
     }

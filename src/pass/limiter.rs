@@ -170,11 +170,6 @@ impl Limiter {
         self.may_scout(age / 2, slow)
     }
 
-    /// Notes that a removal in flight was found to wait for its network.
-    pub fn waits(&mut self) {
-        self.usual_latency.waits();
-    }
-
     /// Says whether removals are slowed down for the sake of a disk under pressure. Those known to be quick
     /// are not: the kernel counts their own short waits as pressure too.
     fn holds_back(&self) -> bool {

@@ -198,10 +198,6 @@ impl Runner {
         self.quarantine.lock().get(&id).cloned()
     }
 
-    pub(super) fn failed_before(&self, id: &PodSandboxId) -> bool {
-        self.quarantine.lock().get(id).is_some()
-    }
-
     pub(super) fn known_failures(&self) -> BTreeMap<String, KnownFailure> {
         let quarantine = self.quarantine.lock();
         let known = quarantine.all().into_iter().map(|(id, known)| {

@@ -89,7 +89,9 @@ impl<'a> Tally<'a> {
             Target::Sandboxes => PodSandboxId::new(id.as_str()),
             Target::Containers | Target::Logs | Target::Images => None,
         };
-        let failed_before = sandbox.as_ref().is_some_and(|id| runner.failed_before(id));
+        let failed_before = sandbox
+            .as_ref()
+            .is_some_and(|id| runner.quarantine.lock().get(id).is_some());
         self.count(&done, failed_before);
         match &mut done.outcome {
             RemovalOutcome::Removed { freed_bytes } => {

@@ -200,7 +200,7 @@ fn waiting_removals_are_replaced_in_flight_except_under_pressure() {
     );
     // Half of those that start: each takes twice the usual time before that shows.
     for _ in 0..200 {
-        limiter.waits();
+        limiter.usual_latency.waits();
         drive(&mut limiter, 1, |_| millis(10));
     }
     assert_eq!(limiter.limit(), 8);
@@ -217,7 +217,7 @@ fn waiting_removals_are_replaced_in_flight_except_under_pressure() {
     assert!(!limiter.may_start(Target::Sandboxes, limiter.limit(), 0, 0));
     limiter.pressure(false);
     for _ in 0..200 {
-        limiter.waits();
+        limiter.usual_latency.waits();
     }
     assert!(
         !limiter.may_start(Target::Sandboxes, 4 * limiter.limit(), 0, 0),
@@ -229,7 +229,7 @@ fn waiting_removals_are_replaced_in_flight_except_under_pressure() {
 fn with_a_ceiling_of_one_waiting_removals_are_not_replaced() {
     let mut limiter = Limiter::new(1);
     for _ in 0..200 {
-        limiter.waits();
+        limiter.usual_latency.waits();
     }
     assert!(
         limiter.may_start(Target::Sandboxes, 0, 0, 0)

@@ -63,7 +63,8 @@ impl UsualLatency {
         self.usual = Some((usual * USUAL_WEIGHT + counted) / (USUAL_WEIGHT + 1));
     }
 
-    pub(super) fn waits(&mut self) {
+    /// Notes that a removal in flight was found to wait for its network.
+    pub fn waits(&mut self) {
         self.add(self.clearly_longer(), Duration::ZERO);
     }
 
