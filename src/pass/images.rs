@@ -322,10 +322,7 @@ impl PassRun<'_> {
     }
 
     fn freed_images(&self) -> u64 {
-        self.record.read(|pass| {
-            let report = pass.targets.get(&Target::Images);
-            report.and_then(|report| report.freed_bytes).unwrap_or(0)
-        })
+        self.report_of(Target::Images, |report| report.freed_bytes.unwrap_or(0))
     }
 }
 
