@@ -31,7 +31,7 @@ use crate::system::clock;
 use crate::system::pulse::Pulses;
 use crate::telemetry::LineLimit;
 pub use admission::{Admission, Trigger};
-use admission::{Admissions, QueuedPass, WaitReason};
+use admission::{Admissions, QueuedPass};
 use history::PassHistory;
 use waiting::{show_asked, tell, until};
 
@@ -327,12 +327,7 @@ impl Worker {
                 by,
                 targets = targets.join(", "),
                 dry_run = queued.options.dry_run,
-                wait_seconds = match wait {
-                    Some(WaitReason::Until(at, _)) if at < Duration::MAX =>
-                        Some(at.saturating_sub(now).as_secs()),
-                    Some(WaitReason::Until(..) | WaitReason::Stopped(..) | WaitReason::Slot)
-                    | None => None,
-                },
+                wait_seconds = wait.as_ref().and_then(|it| Some(it.left(now)?.as_secs())),
                 left_out = NonZeroU64::new(left_out),
                 "pass queued"
             );

@@ -93,11 +93,10 @@ fn text(wait: &WaitReason, not_before: Option<Timestamp>) -> String {
     }
 }
 
+/// Returns when a wait ends by the wall clock, if that is known.
 pub(super) fn until(wait: Option<&WaitReason>, now: Duration) -> Option<Timestamp> {
-    match wait? {
-        WaitReason::Until(at, _) => wall(*at, now),
-        WaitReason::Stopped(..) | WaitReason::Slot => None,
-    }
+    let left = wait?.left(now)?;
+    Some(clock().saturating_add(left).unwrap_or(Timestamp::MAX))
 }
 
 /// Shows in a record what is asked of its pass now, and who asked first.
@@ -110,12 +109,6 @@ pub(super) fn show_asked(pass: &mut Pass, queued: &QueuedPass) {
     for target in &queued.targets {
         pass.targets.entry(*target).or_default();
     }
-}
-
-/// Converts a time since the service started to wall-clock time; `None` if the wait has no known end.
-fn wall(at: Duration, now: Duration) -> Option<Timestamp> {
-    let wait = Some(at.saturating_sub(now)).filter(|_| at < Duration::MAX)?;
-    Some(clock().saturating_add(wait).unwrap_or(Timestamp::MAX))
 }
 
 fn is_same(one: Option<Timestamp>, other: Option<Timestamp>) -> bool {

@@ -27,6 +27,14 @@ impl WaitReason {
             Self::Until(_, setting) => setting,
         }
     }
+
+    /// Returns how long it lasts from now on, if that is known.
+    pub fn left(&self, now: Duration) -> Option<Duration> {
+        match self {
+            Self::Until(at, _) if *at < Duration::MAX => Some(at.saturating_sub(now)),
+            Self::Until(..) | Self::Stopped(..) | Self::Slot => None,
+        }
+    }
 }
 
 impl Admissions {
