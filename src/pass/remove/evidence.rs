@@ -13,7 +13,6 @@ use crate::config::Config;
 use crate::evidence::{self, LogEnd};
 use crate::gc::Removal;
 use crate::logs::Roots;
-use crate::metrics::Metrics;
 use crate::model::{
     ContainerState, Evidence, EvidenceFailure, EvidencePod, LABELS_MAX, MESSAGE_BYTES_MAX,
     PodOwner, TEXT_BYTES_MAX, Text, cut, ending,
@@ -21,8 +20,7 @@ use crate::model::{
 use crate::pass::Runner;
 use crate::runtime::ContainerStatus;
 use crate::snapshot::Look;
-use crate::state::{EvidenceBounds, Journal};
-use crate::system::blocking::BlockingPool;
+use crate::state::EvidenceBounds;
 use crate::system::clock;
 
 /// How long a removal waits for the end of its container's log.
@@ -47,11 +45,9 @@ pub(in crate::pass) struct PodMeta {
 /// What keeps the evidence of one pass.
 #[derive(Debug)]
 pub(in crate::pass) struct EvidenceKeeper {
+    runner: Runner,
     config: evidence::Config,
     roots: Arc<Roots>,
-    pool: BlockingPool,
-    journal: Journal,
-    metrics: Metrics,
     pass: String,
     /// There is a state directory to keep it in.
     has_place: bool,
@@ -75,11 +71,9 @@ struct KeptForEvidence {
 impl EvidenceKeeper {
     pub(super) fn new(runner: &Runner, config: &Config, pass: &str) -> Self {
         Self {
+            runner: runner.clone(),
             config: config.evidence.clone(),
             roots: Arc::new(config.log_roots()),
-            pool: runner.disk.evidence.clone(),
-            journal: runner.journal.clone(),
-            metrics: runner.metrics.clone(),
             pass: pass.to_owned(),
             has_place: config.state.dir.is_some(),
             logs_hang: AtomicBool::new(false),
@@ -195,7 +189,7 @@ impl EvidenceKeeper {
         }
         let (roots, path, below) = (Arc::clone(&self.roots), path.to_owned(), below.to_owned());
         let work = move || LogEnd::read(&roots, &path, &below, bytes_max);
-        match self.pool.run(LOG_PATIENCE, work).await {
+        match self.runner.disk.evidence.run(LOG_PATIENCE, work).await {
             Ok(Ok(end)) => Ok(end),
             Ok(Err(error)) => Err((EvidenceFailure::Log, error.to_string())),
             Err(error) => {
@@ -247,14 +241,12 @@ impl EvidenceKeeper {
             keep_first: self.config.keep_first,
             is_durable: self.config.required,
         };
-        let kept = self
-            .journal
-            .keep_evidence(evidence, log, bounds, DATABASE_PATIENCE)
-            .await;
-        match kept {
+        let (journal, metrics) = (&self.runner.journal, &self.runner.metrics);
+        let kept = journal.keep_evidence(evidence, log, bounds, DATABASE_PATIENCE);
+        match kept.await {
             Ok(room) => {
-                self.metrics.evidence_takes(Some(room.bytes));
-                self.metrics.evidence_kept(room.dropped);
+                metrics.evidence_takes(Some(room.bytes));
+                metrics.evidence_kept(room.dropped);
                 Ok(())
             }
             Err(error) => {
@@ -267,7 +259,7 @@ impl EvidenceKeeper {
 
     /// Counts a failure, and logs the first of a pass.
     fn failed(&self, removal: &Removal, cause: EvidenceFailure, why: &str) {
-        self.metrics.evidence_failures.count(cause);
+        self.runner.metrics.evidence_failures.count(cause);
         let id = removal.subject.id.as_str();
         if self.warned.swap(true, Ordering::Relaxed) {
             tracing::debug!(
