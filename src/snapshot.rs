@@ -328,7 +328,7 @@ impl Observer {
                 flight.latest = Some(Arc::clone(&look));
                 flight.lookless_since = None;
             }
-            inner.trend.lock().note(&look);
+            inner.trend.lock().add(TrendSample::of(&look));
             inner.arrivals.send_replace(Some(look.taken_at));
             drop(ends_flight);
             sender.send_replace(Some(look));

@@ -49,11 +49,7 @@ impl Default for Trend {
 }
 
 impl Trend {
-    pub(super) fn note(&mut self, look: &Look) {
-        self.add(TrendSample::of(look));
-    }
-
-    fn add(&mut self, sample: TrendSample) {
+    pub(super) fn add(&mut self, sample: TrendSample) {
         let last = self.samples.back();
         if last.is_some_and(|last| sample.at.saturating_duration_since(last.at) < self.gap) {
             return;
