@@ -274,3 +274,27 @@ pub struct Summary {
     /// Number of kept objects by reason.
     pub keep: BTreeMap<KeepReason, usize>,
 }
+
+impl Summary {
+    fn of<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Self {
+        let mut removed = [0; RemoveReason::ALL.len()];
+        let mut kept = [0; KeepReason::ALL.len()];
+        for verdict in verdicts {
+            let count = match *verdict {
+                Verdict::Remove(reason) => removed.get_mut(reason as usize),
+                Verdict::Keep(reason) => kept.get_mut(reason as usize),
+            };
+            if let Some(count) = count {
+                *count += 1;
+            }
+        }
+        let (removed, kept) = (
+            RemoveReason::ALL.into_iter().zip(removed),
+            KeepReason::ALL.into_iter().zip(kept),
+        );
+        Self {
+            remove: removed.filter(|(_, count)| *count > 0).collect(),
+            keep: kept.filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}

@@ -114,11 +114,12 @@ fn container_rule(
     if is_protected(policy, pod) || policy.protect.has_label_of_container(&container.name) {
         return Some("is protected by its namespace or name");
     }
-    let sandbox = found.sandbox.and_then(|place| node.sandboxes.get(place));
-    let sandbox_protects =
-        sandbox.is_none_or(|sandbox| policy.protect.has_label(&sandbox.row.labels));
+    let sandbox_protects = || {
+        let sandbox = found.sandbox.and_then(|place| node.sandboxes.get(place));
+        sandbox.is_none_or(|sandbox| policy.protect.has_label(&sandbox.row.labels))
+    };
     if !policy.protect.labels.is_empty()
-        && (policy.protect.has_label(&container.labels) || sandbox_protects)
+        && (policy.protect.has_label(&container.labels) || sandbox_protects())
     {
         return Some("bears a protected label, or may: its sandbox is not listed");
     }

@@ -42,18 +42,15 @@ fn plan_of(
     earlier: Option<&PlannedObjects>,
 ) -> Plan {
     let knowledge = Knowledge::of(snapshot, policy);
+    let verdicts = Verdicts::of(policy, &knowledge, targets, earlier);
     let mut plan = Plan {
         taken_at: snapshot.taken_at,
         pods_from_cache: snapshot.pods.is_cached(),
         removals: Vec::new(),
         kept: Vec::new(),
-        summary: no_counts(targets),
+        summary: verdicts.count(targets),
     };
-    plan.fill(
-        policy,
-        &knowledge,
-        Verdicts::of(policy, &knowledge, targets, earlier),
-    );
+    plan.fill(policy, &knowledge, verdicts);
     if snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) {
         oldest_exit_first(&mut plan.removals, snapshot);
     }
@@ -66,11 +63,8 @@ pub fn summarize(
     policy: &Policy,
     targets: &BTreeSet<Target>,
 ) -> BTreeMap<Target, Summary> {
-    let mut counts = no_counts(targets);
-    for (target, verdict) in Verdicts::of(policy, knowledge, targets, None).all() {
-        counts.entry(target).or_default().count(verdict);
-    }
-    counts
+    let verdicts = Verdicts::of(policy, knowledge, targets, None);
+    verdicts.count(targets)
 }
 
 /// Counts what would be removed under `knowledge` of the pods that are unknown in `known`, by why they are.
@@ -97,13 +91,6 @@ pub(super) fn removable_of_unknown(
         count(Target::Sandboxes, index.pod_of_sandbox(at), verdict);
     }
     counts
-}
-
-fn no_counts(targets: &BTreeSet<Target>) -> BTreeMap<Target, Summary> {
-    let targets = targets.iter();
-    targets
-        .map(|target| (*target, Summary::default()))
-        .collect()
 }
 
 /// A verdict on each object of some targets; containers and sandboxes in the snapshot's order.
@@ -188,22 +175,23 @@ impl<'a> Verdicts<'a> {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = (Target, Verdict)> {
-        let containers = self.containers.iter().map(|it| (Target::Containers, *it));
-        let sandboxes = self.sandboxes.iter().map(|it| (Target::Sandboxes, *it));
-        let logs = self.logs.iter().map(|(_, it)| (Target::Logs, *it));
-        let images = self.images.iter().map(|(_, it)| (Target::Images, *it));
-        containers.chain(sandboxes).chain(logs).chain(images)
+    fn count(&self, targets: &BTreeSet<Target>) -> BTreeMap<Target, Summary> {
+        let of = |target| match target {
+            Target::Containers => Summary::of(self.containers.iter()),
+            Target::Sandboxes => Summary::of(self.sandboxes.iter()),
+            Target::Logs => Summary::of(self.logs.iter().map(|(_, verdict)| verdict)),
+            Target::Images => Summary::of(self.images.iter().map(|(_, verdict)| verdict)),
+        };
+        targets
+            .iter()
+            .map(|target| (*target, of(*target)))
+            .collect()
     }
-}
-
-fn goes(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Remove(_))
 }
 
 fn removals_in(verdicts: &[Verdict]) -> impl Iterator<Item = (usize, Verdict)> {
     let verdicts = verdicts.iter().copied().enumerate();
-    verdicts.filter(|(_, verdict)| goes(*verdict))
+    verdicts.filter(|(_, verdict)| matches!(verdict, Verdict::Remove(_)))
 }
 
 /// Returns the removals of `due` that a plan on a fresh look confirms.
@@ -228,26 +216,16 @@ pub fn still_due(due: Vec<Removal>, fresh: &Plan) -> Vec<Removal> {
         .collect()
 }
 
-impl Summary {
-    fn count(&mut self, verdict: Verdict) {
-        match verdict {
-            Verdict::Remove(reason) => *self.remove.entry(reason).or_default() += 1,
-            Verdict::Keep(reason) => *self.keep.entry(reason).or_default() += 1,
-        }
-    }
-}
-
 impl Plan {
     /// Adds every object, in order.
     fn fill(&mut self, policy: &Policy, knowledge: &Knowledge<'_>, verdicts: Verdicts<'_>) {
         let index = &knowledge.index;
         let snapshot = index.snapshot;
-        for (target, verdict) in verdicts.all() {
-            self.summary.entry(target).or_default().count(verdict);
-        }
-        let removals = verdicts.all().filter(|(_, verdict)| goes(*verdict)).count();
-        self.removals.reserve_exact(removals);
-        self.kept.reserve_exact(verdicts.all().count() - removals);
+        let (removals, kept) = (self.summary.values(), self.summary.values());
+        let removals = removals.flat_map(|counts| counts.remove.values());
+        let kept = kept.flat_map(|counts| counts.keep.values());
+        self.removals.reserve_exact(removals.sum());
+        self.kept.reserve_exact(kept.sum());
         let rows = &snapshot.containers;
         let newest = &verdicts.newest_containers;
         let mut newer = NewerIds::of(newest, &verdicts.containers);
@@ -340,7 +318,7 @@ impl Plan {
             let counts = self.summary.entry(subject.target).or_default();
             let planned = counts.remove.entry(reason).or_default();
             *planned = planned.saturating_sub(1);
-            counts.count(Verdict::Keep(KeepReason::TooYoung));
+            *counts.keep.entry(KeepReason::TooYoung).or_default() += 1;
             self.kept.push(KeptObject {
                 subject,
                 reason: KeepReason::TooYoung,

@@ -167,9 +167,11 @@ impl Protect {
 
     /// Says whether a protected label is one that the kubelet gives everything of this pod.
     pub fn has_label_of_pod(&self, pod: &PodRef) -> bool {
-        self.is_bearer("io.kubernetes.pod.namespace", &pod.namespace)
-            || self.is_bearer("io.kubernetes.pod.name", &pod.name)
-            || self.is_bearer("io.kubernetes.pod.uid", pod.uid.as_str())
+        // Without labels the pod is not read: it lies anywhere in memory.
+        !self.labels.is_empty()
+            && (self.is_bearer("io.kubernetes.pod.namespace", &pod.namespace)
+                || self.is_bearer("io.kubernetes.pod.name", &pod.name)
+                || self.is_bearer("io.kubernetes.pod.uid", pod.uid.as_str()))
     }
 
     /// Says whether a protected label is the one that the kubelet gives containers of this name.

@@ -14,8 +14,8 @@ pub(super) struct IdIndex<'a> {
 impl<'a> IdIndex<'a> {
     /// Takes the ids of the records, and the ids to look up.
     pub(super) fn of(
-        records: impl ExactSizeIterator<Item = &'a str>,
-        asked: impl Iterator<Item = Option<&'a str>>,
+        records: impl ExactSizeIterator<Item = &'a str> + Clone,
+        asked: impl Iterator<Item = Option<&'a str>> + Clone,
     ) -> Self {
         let count = records.len();
         let ids = Numbering::of(records.map(Some).chain(asked));
