@@ -366,38 +366,42 @@ impl PassRun<'_> {
         let images: BTreeSet<Cow<'_, str>> = images.map(Image::key).collect();
         let sees_all = look.seen().is_all();
         let may_come_again = target != Target::Images;
-        let skipped_before = self.report_of(target, |report| report.skipped);
+        let mut skipped: BTreeMap<&'static str, u64> = BTreeMap::new();
         self.record.update(|pass| {
             let report = pass.targets.entry(target).or_default();
             for (id, reason) in before.iter().filter(|(id, _)| !still.contains(id.as_str())) {
-                match (reason, stays.get(id.as_str())) {
-                    // It has changed since the plan, and is tried by the next pass.
+                let why = match (reason, stays.get(id.as_str())) {
+                    // It is tried by the next pass.
                     (_, None) if wanted.contains(id.as_str()) => {
-                        report.skipped += 1;
                         self.tally.stayed.insert(id.to_string());
+                        "changed"
                     }
-                    (_, None) if images.contains(id.as_str()) => report.skipped += 1,
-                    (_, None) if sees_all => report.already_gone += 1,
+                    (_, None) if images.contains(id.as_str()) => "changed",
+                    (_, None) if sees_all => {
+                        report.already_gone += 1;
+                        continue;
+                    }
                     // It may still exist: a later round plans it again.
                     (_, None) if may_come_again => {
                         report.planned = report.planned.saturating_sub(1);
                         self.no_longer_seen.insert((target, id.clone()));
+                        continue;
                     }
                     (RemoveReason::OverCap, Some(_))
                     | (RemoveReason::Space, Some(KeepReason::BelowThreshold)) => {
                         report.planned = report.planned.saturating_sub(1);
+                        continue;
                     }
-                    (_, None | Some(_)) => report.skipped += 1,
-                }
+                    (_, None) => "not seen",
+                    (_, Some(keeps)) => keeps.label(),
+                };
+                report.skipped += 1;
+                *skipped.entry(why).or_default() += 1;
             }
             report.count_remaining();
         });
         queue.put(due);
-        let has_skipped = self.report_of(target, |report| report.skipped) > skipped_before;
-        if has_skipped && target != Target::Images {
-            // They may stay because the pod source has failed since the plan.
-            self.report_knowledge(look, &[target].into());
-        }
+        self.report_skipped(look, target, skipped);
         Ok(())
     }
 

@@ -191,6 +191,10 @@ impl PassRun<'_> {
         }
         self.report_quarantined();
         let outcome = self.outcome(end.as_ref(), dry_run);
+        let is_silent = outcome == Outcome::Partial && self.record.read(|it| it.errors.is_empty());
+        if let Some(why) = self.tally.first_skip.filter(|_| is_silent) {
+            self.record.error(why);
+        }
         PassEnd::of(self.record, outcome, retry_after)
     }
 

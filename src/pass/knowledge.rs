@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::PassRun;
 use super::end::EarlyEnd;
+use super::{PassRun, progress};
 use crate::gc::knowledge::Knowledge;
 use crate::gc::{self};
 use crate::model::{Cause, PodsReport, Target};
@@ -73,6 +73,26 @@ impl PassRun<'_> {
     fn quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) -> Option<Duration> {
         let snapshot = self.runner.snapshot(look).ok()?;
         gc::kept_for_quiet(&snapshot, &self.policy, targets)
+    }
+
+    /// Reports how many planned objects a later look kept, by reason.
+    pub(super) fn report_skipped(
+        &mut self,
+        look: &Look,
+        target: Target,
+        skipped: BTreeMap<&'static str, u64>,
+    ) {
+        if skipped.is_empty() {
+            return;
+        }
+        if target != Target::Images {
+            // They may stay because the pod source has failed since the plan.
+            self.report_knowledge(look, &[target].into());
+        }
+        let why = progress::why(skipped.into_iter());
+        self.record.error(format!(
+            "{target}: planned objects stay, because a later look keeps them{why}"
+        ));
     }
 
     /// Reports what is known of the pods, and what is kept because too little is known.

@@ -47,7 +47,7 @@ fn counts<R: Copy + Ord>(counts: &BTreeMap<R, usize>) -> BTreeMap<R, u64> {
 }
 
 /// Formats counts by reason as an addition to a line.
-fn why(counts: impl Iterator<Item = (&'static str, u64)>) -> String {
+pub(super) fn why(counts: impl Iterator<Item = (&'static str, u64)>) -> String {
     let words: Vec<String> = counts.map(|(why, n)| format!("{why} {n}")).collect();
     if words.is_empty() {
         return String::new();

@@ -43,6 +43,8 @@ pub(super) struct Tally<'a> {
     pub(super) has_failed_log: bool,
     /// Removals that ended since the latest look.
     pub(super) ended_since_look: u64,
+    /// The first object that was skipped, and why.
+    pub(super) first_skip: Option<String>,
     /// Ids of objects that failed or were skipped.
     pub(super) stayed: BTreeSet<String>,
     /// What is gone by the runtime's word, except logs; the look after the pass proves it of containers and sandboxes.
@@ -66,6 +68,7 @@ impl<'a> Tally<'a> {
             went_away: false,
             has_failed_log: false,
             ended_since_look: 0,
+            first_skip: None,
             stayed: BTreeSet::new(),
             gone: BTreeSet::new(),
             failed: BTreeSet::new(),
@@ -121,7 +124,11 @@ impl<'a> Tally<'a> {
                     quarantine.failed(id, *class, why.clone(), self.back_off, now)
                 });
             }
-            RemovalOutcome::Skipped { .. } => drop(self.stayed.insert(id.to_string())),
+            RemovalOutcome::Skipped { why } => {
+                self.stayed.insert(id.to_string());
+                let first = || format!("{target} {id}: skipped: {why}");
+                self.first_skip.get_or_insert_with(first);
+            }
             // The end of the pass counts them from the report.
             RemovalOutcome::AlreadyGone => {}
             RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun => {

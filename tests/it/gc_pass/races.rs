@@ -86,6 +86,9 @@ async fn the_older_records_stay_when_the_newest_is_gone_by_the_time_they_would_g
     .await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     assert_eq!(pass["targets"]["containers"]["skipped"], 39);
+    let error = pass["errors"][0].as_str().unwrap_or_default();
+    let why = "skipped: the newer record is gone";
+    assert!(error.contains(why), "{pass:#}");
     rig.nothing_was_touched();
 }
 
@@ -220,6 +223,8 @@ async fn a_container_that_ran_between_two_batches_is_skipped_and_not_called_gone
         "{pass:#}"
     );
     assert_eq!(pass["outcome"], "partial");
+    let why = "containers: planned objects stay, because a later look keeps them (changed 1)";
+    assert_eq!(pass["errors"], json!([why]), "{pass:#}");
     assert!(rig.sim.container(&id).is_some());
 }
 
