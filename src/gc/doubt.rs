@@ -56,10 +56,11 @@ impl PodDoubt {
         }
     }
 
-    /// Returns what the person on call can do after a pass with this policy.
-    pub fn remedy(self, knowledge: &Knowledge<'_>, policy: &Policy) -> String {
+    /// Returns what the person on call can do after a pass with this policy; `assumable` if `assume_finished_after` can
+    /// help.
+    pub fn remedy(self, knowledge: &Knowledge<'_>, policy: &Policy, assumable: bool) -> String {
         let remedy = match self {
-            Self::Source => return source_remedy(knowledge, policy),
+            Self::Source => return source_remedy(knowledge, policy, assumable),
             Self::UnseenPods | Self::UnseenRecords => {
                 "ask for another pass when the runtime answers whole lists"
             }
@@ -74,7 +75,7 @@ impl PodDoubt {
     }
 }
 
-fn source_remedy(knowledge: &Knowledge<'_>, policy: &Policy) -> String {
+fn source_remedy(knowledge: &Knowledge<'_>, policy: &Policy, assumable: bool) -> String {
     let mend = match knowledge.source_state() {
         SourceState::None => "name a source (pods.source, docs/pods.md)",
         SourceState::Settling => return "ask for another pass when it has".to_owned(),
@@ -84,7 +85,7 @@ fn source_remedy(knowledge: &Knowledge<'_>, policy: &Policy) -> String {
         }
     };
     let assume = match policy.assume_finished_after {
-        _ if !knowledge.has_assumable() => return mend.to_owned(),
+        _ if !assumable => return mend.to_owned(),
         None => "assume_finished_after".to_owned(),
         Some(after) => format!("an assume_finished_after below {}", span(after)),
     };

@@ -167,14 +167,14 @@ impl<'a> Knowledge<'a> {
 
     /// Says whether `assume_finished_after` can be short enough for this pod to count as finished.
     pub(super) fn is_assumable(&self, uid: &PodUid) -> bool {
-        let pod = self.index.pod(uid).and_then(|pod| self.pods.get(pod));
-        pod.is_some_and(|pod| self.node.is_assumable(pod))
+        let pod = self.index.pod(uid);
+        pod.is_some_and(|pod| self.is_assumable_at(pod))
     }
 
-    /// Says the same of any unknown pod.
-    pub(super) fn has_assumable(&self) -> bool {
-        let mut pods = self.pods();
-        pods.any(|(pod, state)| state == PodKnowledge::Unknown && self.node.is_assumable(pod))
+    /// The same for the pod with this number.
+    pub(super) fn is_assumable_at(&self, pod: usize) -> bool {
+        let pod = self.pods.get(pod);
+        pod.is_some_and(|pod| self.node.is_assumable(pod))
     }
 
     /// Returns what is known of a pod of which the runtime has nothing.

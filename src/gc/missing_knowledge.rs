@@ -14,12 +14,13 @@ use crate::model::{
     Container, ContainerId, ContainerState, KeepReason, PodUid, Snapshot, Target, pod_uid_of,
 };
 
-/// Counts the objects that only wait for knowledge that their pod is finished, by target and by why the pod is unknown.
+/// Counts the objects that only wait for knowledge that their pod is finished, by target and by why the pod is unknown;
+/// also says whether `assume_finished_after` can help one of them.
 pub fn kept_for_missing_knowledge(
     snapshot: &Snapshot,
     policy: &Policy,
     targets: &BTreeSet<Target>,
-) -> BTreeMap<(Target, PodDoubt), usize> {
+) -> BTreeMap<(Target, PodDoubt), (usize, bool)> {
     let known = Knowledge::of(snapshot, policy);
     // `pods.quiet` ends by itself: it is no missing knowledge.
     let mut supposed = policy.clone();
@@ -35,7 +36,13 @@ pub fn kept_for_missing_knowledge(
         count_dirs(snapshot, policy, &known, &mut more);
     }
     more.retain(|_, count| *count > 0);
-    more
+    let mut counts: BTreeMap<_, (usize, bool)> = BTreeMap::new();
+    for ((target, doubt, assumable), count) in more {
+        let (all, any) = counts.entry((target, doubt)).or_default();
+        *all += count;
+        *any |= assumable;
+    }
+    counts
 }
 
 /// Counts the containers that can be removed once it is known that every exit at an unknown time was long ago; also
@@ -59,12 +66,12 @@ pub fn kept_for_unknown_exits<'a>(
     (more > 0).then_some((more, &example.id))
 }
 
-/// Counts the old enough log directories of pods of which the runtime has nothing.
+/// Counts the old enough log directories of pods of which the runtime has nothing. An assumption removes none of them.
 fn count_dirs(
     snapshot: &Snapshot,
     policy: &Policy,
     known: &Knowledge<'_>,
-    counts: &mut BTreeMap<(Target, PodDoubt), usize>,
+    counts: &mut BTreeMap<(Target, PodDoubt, bool), usize>,
 ) {
     if !policy.logs.enabled || !snapshot.seen.is_all() {
         return;
@@ -79,7 +86,7 @@ fn count_dirs(
             && let Some(uid) = pod_uid_of(&dir.name).filter(told)
             && let Some(doubt) = known.doubt(&uid, dir.modified_at)
         {
-            *counts.entry((Target::Logs, doubt)).or_default() += 1;
+            *counts.entry((Target::Logs, doubt, false)).or_default() += 1;
         }
     });
 }

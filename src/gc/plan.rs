@@ -67,21 +67,23 @@ pub fn summarize(
     verdicts.count(targets)
 }
 
-/// Counts what would be removed under `knowledge` of the pods that are unknown in `known`, by why they are.
+/// Counts what would be removed under `knowledge` of the pods that are unknown in `known`, by why they are, and whether
+/// `assume_finished_after` can be short enough for the pod.
 pub(super) fn removable_of_unknown(
     policy: &Policy,
     knowledge: &Knowledge<'_>,
     known: &Knowledge<'_>,
     targets: &BTreeSet<Target>,
-) -> BTreeMap<(Target, PodDoubt), usize> {
+) -> BTreeMap<(Target, PodDoubt, bool), usize> {
     let verdicts = Verdicts::of(policy, knowledge, targets, None);
     let index = &known.index;
     let mut counts = BTreeMap::new();
     let mut count = |target, pod: Option<usize>, verdict: &Verdict| {
         let unknown = known.at(pod) == PodKnowledge::Unknown;
-        let doubt = pod.filter(|_| unknown).and_then(|pod| known.doubt_at(pod));
-        if let (Verdict::Remove(_), Some(doubt)) = (verdict, doubt) {
-            *counts.entry((target, doubt)).or_default() += 1;
+        let pod = pod.filter(|_| unknown);
+        let doubt = pod.and_then(|pod| Some((known.doubt_at(pod)?, known.is_assumable_at(pod))));
+        if let (Verdict::Remove(_), Some((doubt, assumable))) = (verdict, doubt) {
+            *counts.entry((target, doubt, assumable)).or_default() += 1;
         }
     };
     for (at, verdict) in verdicts.containers.iter().enumerate() {

@@ -111,8 +111,10 @@ impl PassRun<'_> {
             });
         });
         let mut now = BTreeSet::new();
-        for ((target, doubt), count) in gc::kept_for_missing_knowledge(&snapshot, policy, targets) {
-            let (why, remedy) = (doubt.words(&knowledge), doubt.remedy(&knowledge, policy));
+        let kept = gc::kept_for_missing_knowledge(&snapshot, policy, targets);
+        for ((target, doubt), (count, assumable)) in kept {
+            let why = doubt.words(&knowledge);
+            let remedy = doubt.remedy(&knowledge, policy, assumable);
             now.insert((
                 target,
                 format!(

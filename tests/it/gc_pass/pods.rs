@@ -98,6 +98,21 @@ async fn assume_finished_after_lets_container_and_sandbox_go_in_one_pass() {
 }
 
 #[tokio::test]
+async fn nothing_is_to_be_assumed_for_what_it_cannot_help() {
+    let of_static = PodSpec::new("static")
+        .static_pod()
+        .exited("app", 0, hours(3))
+        .deleted();
+    // Nothing of it goes, whatever is assumed.
+    let young = PodSpec::new("young").exited("app", 0, seconds(5)).deleted();
+    let node = nodes::healthy().pod(of_static).pod(young);
+    let rig = Rig::start(node, without_source(0)).await;
+    let errors = rig.gc("").await["errors"].to_string();
+    assert!(errors.contains("containers: 1 stay"), "{errors}");
+    assert!(!errors.contains("assume_finished_after"), "{errors}");
+}
+
+#[tokio::test]
 async fn one_pass_may_have_a_max_dead_of_its_own() {
     let dead = (0..9).map(|n| {
         PodSpec::new(&format!("over-{n}"))
