@@ -297,7 +297,7 @@ impl<'a> PassRun<'a> {
             self.report_log_problems(look);
         }
         for target in targets {
-            progress::planned(self.record, &plan, *target, &self.tally.stayed);
+            progress::planned(self.record, &plan, *target, &self.tally);
         }
         Ok(())
     }

@@ -98,7 +98,7 @@ pub struct TargetReport {
     pub begun: bool,
     /// Number of planned removals, without those that the cap no longer asked for at a later look.
     pub planned: u64,
-    /// The planned removals by reason.
+    /// The planned removals by reason; their sum is `planned`.
     pub reasons: BTreeMap<RemoveReason, u64>,
     /// Number of removed objects.
     pub removed: u64,
@@ -125,6 +125,21 @@ pub struct TargetReport {
 }
 
 impl TargetReport {
+    /// Adds planned removals.
+    pub fn plan(&mut self, reason: RemoveReason, count: u64) {
+        self.planned += count;
+        *self.reasons.entry(reason).or_default() += count;
+    }
+
+    /// Takes back one planned removal.
+    pub fn unplan(&mut self, reason: RemoveReason) {
+        self.planned = self.planned.saturating_sub(1);
+        if let Some(count) = self.reasons.get_mut(&reason) {
+            *count = count.saturating_sub(1);
+        }
+        self.reasons.retain(|_, count| *count > 0);
+    }
+
     /// Counts how one removal ended; `listed_bytes` is the object's size as the runtime lists it.
     pub fn count(&mut self, outcome: &RemovalOutcome, listed_bytes: Option<u64>) {
         match outcome {

@@ -84,7 +84,7 @@ impl PassRun<'_> {
         let mut plan = self.plan(look, &[target].into(), &policy)?;
         self.report_plan_problems(target, round, look, &plan);
         if round == 0 {
-            progress::planned(self.record, &plan, target, &self.tally.stayed);
+            progress::planned(self.record, &plan, target, &self.tally);
         } else {
             self.drop_tried(target, &mut plan);
             let why = match target {
@@ -110,7 +110,7 @@ impl PassRun<'_> {
     fn drop_tried(&mut self, target: Target, plan: &mut Plan) {
         let (stayed, gone) = (&self.tally.stayed, &self.tally.gone);
         plan.removals
-            .retain(|it| !stayed.contains(it.subject.id.as_str()));
+            .retain(|it| !stayed.contains_key(it.subject.id.as_str()));
         let count = plan.removals.len();
         plan.removals
             .retain(|it| !gone.contains(&(target, it.subject.id.clone())));
@@ -373,23 +373,24 @@ impl PassRun<'_> {
                 let why = match (reason, stays.get(id.as_str())) {
                     // It is tried by the next pass.
                     (_, None) if wanted.contains(id.as_str()) => {
-                        self.tally.stayed.insert(id.to_string());
+                        self.tally.stayed.insert(id.to_string(), *reason);
                         "changed"
                     }
                     (_, None) if images.contains(id.as_str()) => "changed",
                     (_, None) if sees_all => {
                         report.already_gone += 1;
+                        self.tally.count_gone(target, *reason);
                         continue;
                     }
                     // It may still exist: a later round plans it again.
                     (_, None) if may_come_again => {
-                        report.planned = report.planned.saturating_sub(1);
+                        report.unplan(*reason);
                         self.no_longer_seen.insert((target, id.clone()));
                         continue;
                     }
                     (RemoveReason::OverCap, Some(_))
                     | (RemoveReason::Space, Some(KeepReason::BelowThreshold)) => {
-                        report.planned = report.planned.saturating_sub(1);
+                        report.unplan(*reason);
                         continue;
                     }
                     (_, None) => "not seen",

@@ -1,13 +1,14 @@
 //! Reports the plan and the progress of a pass to its followers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::gc::Plan;
-use crate::model::{KeepReason, Target};
+use crate::model::Target;
 use crate::pass::record::PassRecord;
+use crate::pass::tally::Tally;
 
-/// Notes a target's plan in the report and in a line; `stayed` are the ids that this pass has failed to remove.
-pub(super) fn planned(record: &PassRecord, plan: &Plan, target: Target, stayed: &BTreeSet<String>) {
+/// Notes a target's plan in the report and in a line.
+pub(super) fn planned(record: &PassRecord, plan: &Plan, target: Target, tally: &Tally<'_>) {
     let Some(summary) = plan.summary.get(&target) else {
         return;
     };
@@ -16,22 +17,18 @@ pub(super) fn planned(record: &PassRecord, plan: &Plan, target: Target, stayed: 
     let remove = why(reasons.iter().map(|(reason, n)| (reason.label(), *n)));
     let keep = why(kept.iter().map(|(reason, n)| (reason.label(), *n)));
     let stay: u64 = kept.values().sum();
-    let quarantined = plan.kept.iter().filter(|it| {
-        it.reason == KeepReason::Quarantined && stayed.contains(it.subject.id.as_str())
-    });
-    let quarantined = quarantined.count() as u64;
     record.update(|pass| {
         // Logs of removed containers may be counted already.
         let report = pass.targets.entry(target).or_default();
-        // An earlier plan of the same pass: the objects it left are planned again here, but for logs of containers and
-        // sandboxes that it quarantined.
+        // An earlier plan of the same pass: the objects it left are planned again here, but for logs.
         if target != Target::Logs {
-            let again = report.remaining.saturating_sub(quarantined);
-            report.planned = report.planned.saturating_sub(again);
+            (report.planned, report.reasons) = (0, BTreeMap::new());
+            for (reason, count) in tally.not_planned_again(target, plan) {
+                report.plan(reason, count);
+            }
         }
-        report.planned += planned;
         for (reason, count) in reasons {
-            *report.reasons.entry(reason).or_default() += count;
+            report.plan(reason, count);
         }
         report.kept = kept;
         report.count_remaining();
@@ -59,8 +56,7 @@ pub(super) fn logs_of_containers(record: &PassRecord, plan: &Plan) {
     record.update(|pass| {
         let report = pass.targets.entry(Target::Logs).or_default();
         for removal in &plan.removals {
-            report.planned += 1;
-            *report.reasons.entry(removal.reason).or_default() += 1;
+            report.plan(removal.reason, 1);
         }
         report.count_remaining();
     });
@@ -73,9 +69,8 @@ pub(super) fn further(record: &PassRecord, plan: &Plan, target: Target, why: &st
     let due = &plan.removals;
     record.update(|pass| {
         let report = pass.targets.entry(target).or_default();
-        report.planned += due.len() as u64;
         for removal in due {
-            *report.reasons.entry(removal.reason).or_default() += 1;
+            report.plan(removal.reason, 1);
         }
         report.kept = kept.unwrap_or_default();
         report.count_remaining();

@@ -225,7 +225,9 @@ impl Runner {
         let count = u64::try_from(held.removals.len()).unwrap_or(u64::MAX);
         record.update(|pass| {
             let report = pass.targets.entry(target).or_default();
-            report.planned = report.planned.saturating_sub(count);
+            for removal in &held.removals {
+                report.unplan(removal.reason);
+            }
             *report.kept.entry(KeepReason::Quarantined).or_default() += count;
             report.count_remaining();
         });

@@ -8,8 +8,10 @@ use jiff::Timestamp;
 use super::executor::FinishedRemoval;
 use super::{PassRun, Runner};
 use crate::config::BackOff;
-use crate::gc::Removal;
-use crate::model::{FailureClass, PodSandboxId, RemovalOutcome, Target, Text};
+use crate::gc::{Plan, Removal};
+use crate::model::{
+    FailureClass, KeepReason, PodSandboxId, RemovalOutcome, RemoveReason, Target, Text,
+};
 use crate::pass::record::PassRecord;
 
 /// The remedy for a sandbox removal that times out. Measured on containerd: the runtime aborts the teardown
@@ -45,8 +47,10 @@ pub(super) struct Tally<'a> {
     pub(super) ended_since_look: u64,
     /// The first object that was skipped, and why.
     pub(super) first_skip: Option<String>,
-    /// Ids of objects that failed or were skipped.
-    pub(super) stayed: BTreeSet<String>,
+    /// Ids of objects that failed or were skipped, and why they were to go.
+    pub(super) stayed: BTreeMap<String, RemoveReason>,
+    /// How many objects are gone, by why they were to go.
+    gone_for: BTreeMap<(Target, RemoveReason), u64>,
     /// What is gone by the runtime's word, except logs; the look after the pass proves it of containers and sandboxes.
     pub(super) gone: BTreeSet<(Target, Text)>,
     /// Containers and sandboxes whose removal failed for the first time; they may go later all the same.
@@ -69,7 +73,8 @@ impl<'a> Tally<'a> {
             has_failed_log: false,
             ended_since_look: 0,
             first_skip: None,
-            stayed: BTreeSet::new(),
+            stayed: BTreeMap::new(),
+            gone_for: BTreeMap::new(),
             gone: BTreeSet::new(),
             failed: BTreeSet::new(),
         }
@@ -85,6 +90,7 @@ impl<'a> Tally<'a> {
     pub(super) fn note(&mut self, mut done: FinishedRemoval) {
         let (runner, record) = (self.runner, self.record);
         let (target, id) = (done.removal.subject.target, done.removal.subject.id.clone());
+        let reason = done.removal.reason;
         self.unstarted.remove(&(target, id.clone()));
         self.note_loss(&mut done);
         log(record, &done);
@@ -98,10 +104,9 @@ impl<'a> Tally<'a> {
         self.count(&done, failed_before);
         match &mut done.outcome {
             RemovalOutcome::Removed { freed_bytes } => {
-                let (metrics, reason) = (&runner.metrics, done.removal.reason);
-                metrics.removed(target, reason, done.latency);
+                runner.metrics.removed(target, reason, done.latency);
                 if let Some(bytes) = freed_bytes.or(done.removal.subject.size_bytes()) {
-                    metrics.freed_bytes.add(target, bytes);
+                    runner.metrics.freed_bytes.add(target, bytes);
                 }
             }
             RemovalOutcome::Failed {
@@ -112,7 +117,7 @@ impl<'a> Tally<'a> {
             } => {
                 runner.metrics.removal_failed(target, *class, done.latency);
                 self.has_failed_log |= target == Target::Logs;
-                self.stayed.insert(id.to_string());
+                self.stayed.insert(id.to_string(), reason);
                 if sandbox.is_none() {
                     runner.failures.lock().failed(target, &id);
                 }
@@ -125,7 +130,7 @@ impl<'a> Tally<'a> {
                 });
             }
             RemovalOutcome::Skipped { why } => {
-                self.stayed.insert(id.to_string());
+                self.stayed.insert(id.to_string(), reason);
                 let first = || format!("{target} {id}: skipped: {why}");
                 self.first_skip.get_or_insert_with(first);
             }
@@ -138,6 +143,7 @@ impl<'a> Tally<'a> {
         }
         let is_gone = done.outcome.is_gone();
         if is_gone {
+            self.count_gone(target, reason);
             runner.failures.lock().gone(target, &id);
         }
         if target == Target::Images && is_gone {
@@ -152,6 +158,28 @@ impl<'a> Tally<'a> {
         }
         let (journal, pass_id) = (&runner.journal, &record.id);
         journal.tried(pass_id, &done.removal, done.outcome, done.latency);
+    }
+
+    /// Counts an object that is gone by why it was to go.
+    pub(super) fn count_gone(&mut self, target: Target, reason: RemoveReason) {
+        *self.gone_for.entry((target, reason)).or_default() += 1;
+    }
+
+    /// Returns of a target's earlier plans what another plan does not plan again, by why it was to go: what is gone, and
+    /// what that plan keeps as quarantined because this pass failed to remove it.
+    pub(super) fn not_planned_again(
+        &self,
+        target: Target,
+        plan: &Plan,
+    ) -> Vec<(RemoveReason, u64)> {
+        let gone = self.gone_for.iter();
+        let gone = gone.filter(|((of, _), _)| *of == target);
+        let kept = plan.kept.iter();
+        let quarantined = kept.filter(|it| it.reason == KeepReason::Quarantined);
+        let failed = quarantined.filter_map(|it| self.stayed.get(it.subject.id.as_str()));
+        gone.map(|((_, reason), count)| (*reason, *count))
+            .chain(failed.map(|reason| (*reason, 1)))
+            .collect()
     }
 
     /// Notes that a removal was lost with the runtime. The second time the object stays: it is tried alone then, so it

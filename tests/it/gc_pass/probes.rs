@@ -63,6 +63,7 @@ async fn while_it_fails_one_is_tried_for_each_back_off() {
             "{pass:#}"
         );
         assert_eq!(report["failed_again"], 1);
+        assert_eq!(report["reasons"], json!({ "pod-deleted": 1 }));
         let told = rig.logged("quarantined sandboxes are skipped");
         assert_eq!(told.last().unwrap()["count"], 300);
         assert_eq!(told.last().unwrap()["next_try"], report["next_try"]);

@@ -306,6 +306,10 @@ async fn a_container_that_stays_for_its_evidence_before_and_after_a_rescue_count
     assert_eq!(rig.exited_containers(), 1, "{pass:#}");
     let error = pass["errors"].to_string();
     assert!(error.contains("containers: 1 stay because"), "{pass:#}");
+    // It is planned twice.
+    let report = &pass["targets"]["containers"];
+    let reasons = json!({ "pod-deleted": report["planned"] });
+    assert_eq!(report["reasons"], reasons, "{pass:#}");
 }
 
 #[tokio::test]
