@@ -37,7 +37,7 @@ const COMMIT_AWAITED: [Duration; 34] = [Duration::from_secs(1); 34];
 /// Progress of a pass towards free space.
 #[derive(Default)]
 pub(super) struct SpaceGoal {
-    /// The usage before; `None` if no image is removed for space.
+    /// The usage before; `None` if no room is wanted, or no image may go.
     goal: Option<FilesystemUsage>,
     /// The file system was above the high threshold: further rounds go on to the low threshold.
     is_wanted: bool,
@@ -78,10 +78,8 @@ impl PassRun<'_> {
         let images = &self.policy.images;
         let usage = usage(look).filter(|_| images.enabled);
         let is_wanted = usage.is_some_and(|usage| space_wanted(images, usage) > 0);
-        let mut removals = plan.removals.iter();
-        let makes_room = removals.any(|it| it.reason == RemoveReason::Space);
         self.space = SpaceGoal {
-            goal: usage.filter(|_| is_wanted && makes_room),
+            goal: usage.filter(|_| is_wanted && !plan.removals.is_empty()),
             is_wanted,
             start: before_first_batch(look),
             ..SpaceGoal::default()

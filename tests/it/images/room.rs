@@ -195,19 +195,25 @@ async fn overstated_image_sizes_lead_to_another_round() {
 
 #[tokio::test]
 async fn a_disk_full_of_something_else_ends_with_all_that_may_go() {
-    let disk = Tmpfs::mount(SIZE_MIB);
-    fill(disk.path(), 50);
-    let rig = rig(idle(3), &disk, thresholds(60, 50, 50)).await;
-    let pass = rig.gc("target=images").await;
-    assert_eq!(pass["targets"]["images"]["removed"], 3, "{pass}");
-    assert_eq!(pass["outcome"], "partial");
-    let error = pass["errors"][0].as_str().unwrap();
-    assert!(
-        error.contains(&format!("freed {} bytes: ", 12 * MIB)),
-        "{error}"
-    );
-    assert!(pass["after"]["image_fs_used_ratio"].as_f64().unwrap() > 0.6);
-    assert_eq!(rig.gc("target=images").await["outcome"], "nothing-to-do");
+    for (max_age, reason) in [("0s", "space"), ("1ms", "age")] {
+        let disk = Tmpfs::mount(SIZE_MIB);
+        fill(disk.path(), 50);
+        let mut changes = thresholds(60, 50, 50);
+        changes["policy"]["images"]["max_age"] = json!(max_age);
+        let rig = rig(idle(3), &disk, changes).await;
+        let pass = rig.gc("target=images").await;
+        let report = &pass["targets"]["images"];
+        assert_eq!(report["removed"], 3, "{pass}");
+        assert_eq!(report["reasons"], json!({ reason: 3 }), "{pass}");
+        assert_eq!(pass["outcome"], "partial", "{pass}");
+        let error = pass["errors"][0].as_str().unwrap();
+        assert!(
+            error.contains(&format!("freed {} bytes: ", 12 * MIB)),
+            "{error}"
+        );
+        assert!(pass["after"]["image_fs_used_ratio"].as_f64().unwrap() > 0.6);
+        assert_eq!(rig.gc("target=images").await["outcome"], "nothing-to-do");
+    }
 }
 
 #[tokio::test]
