@@ -23,7 +23,7 @@ use crate::app;
 use crate::cli::output::note;
 use crate::cli::service::Site;
 use crate::config::Config;
-use crate::model::{PastFailure, Pods};
+use crate::model::{PastFailure, Pods, PodsUnknown};
 use crate::pass::Runner;
 use crate::pods::Freshness;
 use crate::snapshot::Look;
@@ -88,18 +88,18 @@ async fn remembered(config: &Config, runner: &Runner) -> Vec<PastFailure> {
 /// Takes a look with a settled pod source.
 async fn settled_look(runner: &Runner) -> anyhow::Result<Arc<Look>> {
     let look = runner.observer.fresh(Freshness::Cached).await?;
-    let wait = runner.observer.unsettled_for().await;
-    let failed = matches!(
-        look.pods,
-        Pods::Unknown(crate::model::PodsUnknown::Failed(_))
-    );
-    if wait.is_zero() || failed {
+    // Without the runtime nothing can be planned, whatever is known of the pods.
+    if look.runtime.is_err() || look.pods != Pods::Unknown(PodsUnknown::Settling) {
         return Ok(look);
     }
-    note(&format!(
-        "waiting {:.0} s for the pod list to settle (pods.settle); until then no pod counts as deleted",
-        wait.as_secs_f64().ceil()
-    ));
-    tokio::time::sleep(wait).await;
+    // Zero if the look took longer: it settles nothing, the next one does.
+    let wait = runner.observer.unsettled_for().await;
+    if !wait.is_zero() {
+        note(&format!(
+            "waiting {:.0} s for the pod list to settle (pods.settle); until then no pod counts as deleted",
+            wait.as_secs_f64().ceil()
+        ));
+        tokio::time::sleep(wait).await;
+    }
     Ok(runner.observer.fresh(Freshness::Cached).await?)
 }

@@ -159,6 +159,14 @@ async fn a_command_prints_what_it_waits_for() {
 }
 
 #[tokio::test]
+async fn a_look_that_takes_longer_than_the_pod_list_settles_is_followed_by_another() {
+    let node = Bare::start(nodes::litter(1), &json!({ "pods": { "settle": "1ms" } }));
+    let output = node.run(&["plan"]).await;
+    let shown = text(&output.stdout);
+    assert!(shown.contains("pod-deleted"), "{shown}");
+}
+
+#[tokio::test]
 async fn plan_reports_that_no_pod_source_is_configured() {
     let changes = json!({ "pods": { "source": "none", "file": null } });
     let node = Bare::start(nodes::litter(2), &changes);
@@ -274,13 +282,14 @@ async fn gc_is_bounded_by_max_removals_and_target() {
 
 #[tokio::test]
 async fn a_runtime_that_is_down_fails_the_command_with_its_reason() {
-    let node = Bare::start(nodes::litter(1), &json!({}));
+    let node = Bare::start(nodes::litter(1), &json!({ "pods": { "settle": "1s" } }));
     node.sim.stop().await;
     for args in [&["plan"][..], &["gc"]] {
         let output = node.run(args).await;
         assert_eq!(output.status.code(), Some(1), "{args:?}");
         let said = text(&output.stderr) + &text(&output.stdout);
         assert!(said.contains("no connection"), "{said}");
+        assert!(!said.contains("for the pod list to settle"), "{said}");
     }
 }
 
