@@ -355,7 +355,7 @@ impl HealthReport {
         let whole: Vec<String> = self.findings.iter().map(HealthFinding::whole).collect();
         let whole = whole.join("; ");
         let body = match self.findings.split_first() {
-            None => self.well.clone(),
+            None => fitting(&self.well, room).to_owned(),
             Some(_) if whole.len() <= room => whole,
             Some((worst, rest)) => joined(&worst.text, rest, room),
         };
@@ -374,6 +374,16 @@ impl HealthReport {
         });
         object.to_string()
     }
+}
+
+/// Leaves out the last figures for which there is no room: half a figure would be another one.
+fn fitting(mut figures: &str, room: usize) -> &str {
+    while figures.len() > room
+        && let Some((first, _)) = figures.rsplit_once(", ")
+    {
+        figures = first;
+    }
+    figures
 }
 
 /// Joins as many findings as there is room for, and says how many are left out.

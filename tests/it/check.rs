@@ -85,6 +85,14 @@ async fn without_the_service_the_runtime_itself_is_asked() {
 }
 
 #[tokio::test]
+async fn a_figure_without_room_is_left_out_not_cut() {
+    let node = Bare::start(nodes::litter(100), &json!({}));
+    let told = node.check(&["--not-ready-sandboxes=0"]).await;
+    let line = "OK: 100 exited, 100 dead sandboxes, lists 0% [runtime; service down]";
+    told.is(0, line);
+}
+
+#[tokio::test]
 async fn a_reached_threshold_is_a_problem_also_while_thresholds_are_off() {
     let changes = json!({ "thresholds": { "enabled": false, "exited_containers": 5 } });
     let node = Bare::start(nodes::litter(5), &changes);
