@@ -204,8 +204,13 @@ async fn joins_a_persons_pass() {
     let rig = just_ended().await;
     rig.sim
         .set_fault(Rpc::ListContainers, Fault::slow(seconds(1)));
-    rig.begin_gc("target=images").await;
+    let images = rig.begin_gc("target=images").await;
+    until("the first pass has begun: none can join it", || async {
+        (rig.pass(&images).await["targets"]["images"]["begun"] == true).then_some(())
+    })
+    .await;
     let by_hand = rig.begin_gc("").await;
+    assert_ne!(by_hand, images);
     let body = sent(&rig, asks("all"), 202, "merged").await;
     assert_eq!(pass_of(&body), by_hand);
     rig.sim.clear_faults();
