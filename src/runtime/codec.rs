@@ -1,4 +1,4 @@
-//! Reads a list's answer row by row while its bytes come, converts each row before it decodes the next, and weighs it.
+//! Reads a list's answer row by row while its bytes come, and converts each row before it decodes the next.
 //!
 //! Never holds more than one raw row: ten thousand decoded rows take many times the memory of the model's rows.
 
@@ -20,8 +20,6 @@ const ROWS_FIELD: u32 = 1;
 pub struct ListChunk<M> {
     /// Its rows, converted.
     pub rows: Vec<M>,
-    /// Their weights on the wire, tag and length included.
-    pub weights: Vec<u64>,
     /// Rows without a readable id.
     pub malformed: usize,
     /// The weight of all fields on the wire.
@@ -32,7 +30,6 @@ impl<M> Default for ListChunk<M> {
     fn default() -> Self {
         Self {
             rows: Vec::new(),
-            weights: Vec::new(),
             malformed: 0,
             bytes: 0,
         }
@@ -159,15 +156,11 @@ fn take_fields<R: WireRow>(
             Err(wire::Error::CutOff) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let weight = field.value.end as u64;
         let Some(row) = take_row(&field, bytes)? else {
             continue;
         };
         match model::<R>(&row, shared)? {
-            Some(row) => {
-                page.rows.push(row);
-                page.weights.push(weight);
-            }
+            Some(row) => page.rows.push(row),
             None => page.malformed += 1,
         }
     }

@@ -8,10 +8,10 @@
 //!   asking for each; without that service, one per pod and sandbox with another known name,
 //! - one question per remaining id.
 //!
-//! The fallback in use is remembered per connection, so that not every look pays for the ones that fail. A
-//! better one is tried again as soon as the rows would fit, and from time to time. Rows that can no longer
-//! change are cached while their ids exist (`row_cache`). A partial answer is never used, and an empty list
-//! needs a second witness (`empty`).
+//! That the whole list was refused is remembered per connection, so that not every look pays for it. It is tried again
+//! once the number of rows has changed: a second refusal has the list's present weight. Rows that can no longer change
+//! are cached while their ids exist (`row_cache`). A partial answer is never used, and an empty list needs a second
+//! witness (`empty`).
 
 mod by_name;
 mod containerd;
@@ -38,9 +38,6 @@ use crate::runtime::{Error, ListMode, Listing};
 use fallback_list::{FallbackList, ListFilter, ListedRecord};
 use found::FoundRows;
 use row_cache::RowCache;
-
-/// After this many looks with fallbacks the better ones are tried again, whatever the rows weigh.
-const RETRY_EVERY: u32 = 10;
 
 /// Time for a whole list, in deadlines of one call: the look has other work, and a caller waits for it. Unread
 /// rows stay unread, and the list is marked incomplete.
@@ -89,38 +86,24 @@ impl<M> Default for ListState<M> {
 #[derive(Clone, Debug, Default)]
 struct FallbackMemory {
     connection: u64,
-    /// The unfiltered list was over the limit, and could not be read compressed.
-    in_parts: bool,
-    /// The unfiltered list was over the limit, and was read compressed.
-    compressed: bool,
-    /// The states that are over the limit by themselves.
-    tight: BTreeSet<i32>,
-    /// Looks with fallbacks since the better ones were last tried.
-    looks: u32,
-    /// Weight of the rows found in the last incomplete list.
-    tried: u64,
-    refused_size: Option<RefusedSize>,
+    /// The smallest limit that the list has exceeded.
+    limit: Option<u64>,
+    /// The list is over the limit.
+    is_over: bool,
+    /// It is, and could not be read compressed.
+    in_parts: Option<Refusal>,
 }
 
-/// The sizes that the runtime reported when it refused the unfiltered list.
-#[derive(Clone, Copy, Debug)]
-struct RefusedSize {
+/// A list that the runtime refused to send in one answer.
+#[derive(Clone, Debug)]
+struct Refusal {
     /// The list's weight.
     bytes: u64,
-    /// The smallest limit that it exceeded.
     limit: u64,
-    /// The weight of its rows, if all were found.
-    rows: Option<RowsAtRefusal>,
-    /// The most rows that a look has found since.
-    shown: usize,
-}
-
-/// The rows of a list when the runtime reported its weight.
-#[derive(Clone, Copy, Debug)]
-struct RowsAtRefusal {
-    count: usize,
-    /// Average weight of the rows that were in no list answer.
-    mean: u64,
+    /// The rows that were found then.
+    rows: usize,
+    /// The states that are over the limit by themselves.
+    tight: BTreeSet<i32>,
 }
 
 impl<M> ListState<M> {
@@ -134,8 +117,8 @@ impl<M> ListState<M> {
         row_cache
     }
 
-    /// Returns the state in which this look begins.
-    fn begin(&self, connection: u64) -> FallbackMemory {
+    /// Returns what is remembered of this connection.
+    fn memory(&self, connection: u64) -> MutexGuard<'_, FallbackMemory> {
         let mut memory = self.memory.lock();
         if memory.connection != connection {
             *memory = FallbackMemory {
@@ -143,43 +126,27 @@ impl<M> ListState<M> {
                 ..FallbackMemory::default()
             };
         }
-        if !memory.in_parts {
-            return memory.clone();
-        }
-        memory.looks += 1;
-        if memory.looks < RETRY_EVERY {
-            return memory.clone();
-        }
-        memory.looks = 0;
-        FallbackMemory {
-            in_parts: false,
-            tight: BTreeSet::new(),
-            ..memory.clone()
-        }
+        memory
     }
+}
 
-    /// Stores the state in which the look ended.
-    fn end(&self, kind: &'static str, ended: FallbackMemory) {
-        let mut memory = self.memory.lock();
-        if memory.connection != ended.connection {
-            return;
+impl FallbackMemory {
+    /// Notes how a look has read the list, and whether it exceeds a limit; returns the smallest one.
+    fn note(
+        &mut self,
+        list: &'static str,
+        over: Option<u64>,
+        in_parts: Option<Refusal>,
+    ) -> Option<u64> {
+        let was_over = std::mem::replace(&mut self.is_over, over.is_some());
+        if self.is_over && !was_over {
+            tracing::warn!(list, "a list is over the message limit");
+        } else if was_over && !self.is_over {
+            tracing::info!(list, "a list fits into a message again");
         }
-        if ended.is_over_limit() && !memory.is_over_limit() {
-            let bytes = ended.refused_size.map(|refused_size| refused_size.bytes);
-            let how = if ended.compressed {
-                "compressed"
-            } else {
-                "in parts"
-            };
-            tracing::warn!(
-                list = kind,
-                bytes,
-                "a list is over the message limit; read {how}"
-            );
-        } else if memory.is_over_limit() && !ended.is_over_limit() {
-            tracing::info!(list = kind, "a list fits into a message again");
-        }
-        *memory = ended;
+        self.limit = self.limit.into_iter().chain(over).min();
+        self.in_parts = in_parts;
+        self.limit
     }
 }
 
@@ -230,17 +197,18 @@ async fn descend<K: FallbackList>(
     client: &Client,
     clock: Clock,
 ) -> Result<Listing<K::Model>, Error> {
-    let link = client.runtime();
-    link.begin::<K>();
+    client.runtime().begin::<K>();
+    let connection = client.runtime().connection();
     let state = K::list_state(&client.shared.list_states);
-    let mut memory = state.begin(link.connection());
-    if !memory.in_parts {
-        match link.list::<K>(&K::LIST, clock.next()).await {
-            Ok(answer) => return Ok(whole::<K>(client, memory, answer)),
-            Err(error) => memory.refused(error)?,
-        }
-    }
-    let (mut found, tight) = by_state::<K>(client, &memory, clock).await?;
+    let remembered = state.memory(connection).in_parts.clone();
+    let mut refusal = match remembered.clone() {
+        Some(refusal) => refusal,
+        None => match at_once::<K>(client, clock).await? {
+            Ok(list) => return Ok(list),
+            Err(refusal) => refusal,
+        },
+    };
+    let (mut found, tight) = by_state::<K>(client, &refusal.tight, clock).await?;
     let (mut mode, mut coverage, mut cut_short) = (ListMode::PerState, Coverage::Whole, false);
     let mut whole_pods = BTreeSet::new();
     if tight.is_empty() {
@@ -255,34 +223,27 @@ async fn descend<K: FallbackList>(
         };
         whole_pods = named.whole_pods;
     }
-    if let Some(RefusedSize { bytes, limit, .. }) = memory.refused_size
-        && found.by_id.is_empty()
-        && coverage != Coverage::Whole
-    {
-        let method = K::LIST.unary.name();
-        return Err(Error::TooLarge {
-            method,
-            bytes,
-            limit,
-        });
-    }
-    memory.look_over(&found, tight, coverage);
-    // The weight of an incomplete list is only known from the runtime: a pass that made the list fit must not take the
-    // one before its removals for the present one.
-    if !memory.in_parts && coverage != Coverage::Whole && !clock.is_up() {
-        match link.list::<K>(&K::LIST, clock.next()).await {
-            Ok(answer) => return Ok(whole::<K>(client, memory, answer)),
-            Err(error @ Error::TooLarge { .. }) => {
-                memory.refused(error)?;
-                memory.note_shown(&found);
-            }
-            // The rows that were found are good; the next look tries again.
+    refusal.tight = tight;
+    if remembered.is_some_and(|it| it.rows != found.by_id.len()) && !clock.is_up() {
+        match at_once::<K>(client, clock).await {
+            Ok(Ok(list)) => return Ok(list),
+            Ok(Err(again)) => refusal = again,
+            // The rows that were found are good.
             Err(_) => {}
         }
     }
-    let limit_bytes = memory.refused_size.map(|refused_size| refused_size.limit);
-    let response_bytes = memory.weigh(&found, coverage);
-    state.end(K::NAME, memory);
+    refusal.rows = found.by_id.len();
+    let (response_bytes, limit) = (refusal.bytes, refusal.limit);
+    let mut memory = state.memory(connection);
+    if refusal.rows == 0 && coverage != Coverage::Whole {
+        memory.in_parts = None;
+        return Err(Error::TooLarge {
+            method: K::LIST.unary.name(),
+            bytes: response_bytes,
+            limit,
+        });
+    }
+    let limit_bytes = memory.note(K::NAME, Some(limit), Some(refusal));
     let (rows, malformed, mounted) = found.into_parts();
     Ok(Listing {
         rows: rows.into(),
@@ -298,21 +259,28 @@ async fn descend<K: FallbackList>(
     })
 }
 
-/// Returns a list that came in one answer, and forgets what was remembered for reading it in parts.
-fn whole<K: FallbackList>(
+/// Reads the list in one answer, and forgets what was remembered for reading it in parts.
+async fn at_once<K: FallbackList>(
     client: &Client,
-    mut memory: FallbackMemory,
-    mut list: Listing<K::Model>,
-) -> Listing<K::Model> {
-    memory.compressed = list.limit_bytes.is_some();
-    if let Some(limit) = list.limit_bytes {
-        memory.note_refusal(list.response_bytes, limit);
+    clock: Clock,
+) -> Result<Result<Listing<K::Model>, Refusal>, Error> {
+    let link = client.runtime();
+    match link.list::<K>(&K::LIST, clock.next()).await {
+        Ok(mut list) => {
+            let state = K::list_state(&client.shared.list_states);
+            let mut memory = state.memory(link.connection());
+            list.limit_bytes = memory.note(K::NAME, list.limit_bytes, None);
+            *state.row_cache(client) = RowCache::default();
+            Ok(Ok(list))
+        }
+        Err(Error::TooLarge { bytes, limit, .. }) => Ok(Err(Refusal {
+            bytes,
+            limit,
+            rows: 0,
+            tight: BTreeSet::new(),
+        })),
+        Err(error) => Err(error),
     }
-    list.limit_bytes = memory.refused_size.map(|refused_size| refused_size.limit);
-    let state = K::list_state(&client.shared.list_states);
-    state.end(K::NAME, memory);
-    *state.row_cache(client) = RowCache::default();
-    list
 }
 
 /// Asks state by state; returns also the states that are over the limit by themselves, or that the runtime cannot ask
@@ -324,13 +292,13 @@ fn whole<K: FallbackList>(
 /// state. Objects created in between may be missing, as from one list taken at the first call.
 async fn by_state<K: FallbackList>(
     client: &Client,
-    memory: &FallbackMemory,
+    known_tight: &BTreeSet<i32>,
     clock: Clock,
 ) -> Result<(FoundRows<K::Model>, BTreeSet<i32>), Error> {
     let mut found = FoundRows::default();
     let mut tight = BTreeSet::new();
     for state in K::STATES {
-        if memory.tight.contains(state) {
+        if known_tight.contains(state) {
             tight.insert(*state);
             continue;
         }
@@ -368,102 +336,4 @@ async fn ask<K: FallbackList>(
     let plain = (message, Encoding::Plain);
     link.page::<K::Request, K>(&link.shared, K::LIST.unary, plain, deadline)
         .await
-}
-
-impl FallbackMemory {
-    fn is_over_limit(&self) -> bool {
-        self.in_parts || self.compressed
-    }
-
-    /// Notes that the unfiltered list is over the limit; returns any other error.
-    fn refused(&mut self, error: Error) -> Result<(), Error> {
-        let Error::TooLarge { bytes, limit, .. } = error else {
-            return Err(error);
-        };
-        self.note_refusal(bytes, limit);
-        (self.in_parts, self.compressed) = (true, false);
-        Ok(())
-    }
-
-    fn note_refusal(&mut self, bytes: u64, limit: u64) {
-        let limit = self
-            .refused_size
-            .map_or(limit, |refused_size| refused_size.limit.min(limit));
-        self.refused_size = Some(RefusedSize {
-            bytes,
-            limit,
-            rows: None,
-            shown: 0,
-        });
-    }
-
-    fn note_shown<M>(&mut self, found: &FoundRows<M>) {
-        if let Some(refused_size) = &mut self.refused_size {
-            refused_size.shown = refused_size.shown.max(found.by_id.len());
-        }
-    }
-
-    /// Decides from the rows where the next look begins.
-    fn look_over<M>(&mut self, found: &FoundRows<M>, tight: BTreeSet<i32>, coverage: Coverage)
-    where
-        M: ListedRecord,
-    {
-        self.tight = tight;
-        self.note_shown(found);
-        let Some(refused_size) = &mut self.refused_size else {
-            return;
-        };
-        if coverage == Coverage::Whole {
-            let count = found.by_id.len();
-            let mean = found.mean(refused_size.bytes);
-            refused_size
-                .rows
-                .get_or_insert(RowsAtRefusal { count, mean });
-        }
-        let (limit, mean) = (refused_size.limit, refused_size.mean(found));
-        let weighs = found.weigh(mean, |_| true);
-        let fits = weighs <= limit;
-        if coverage == Coverage::Whole {
-            self.in_parts = !fits;
-            self.tight
-                .retain(|state| found.weigh(mean, |row| row.state() == *state) > limit);
-            return;
-        }
-        // The weight of an incomplete list is unknown; try it each time it has shrunk.
-        if fits && weighs < self.tried {
-            self.in_parts = false;
-            self.tight.clear();
-        }
-        self.tried = weighs;
-    }
-
-    /// Returns the weight of the unfiltered list. It is exact if every row was in a list answer, or if no row
-    /// came or went since the runtime reported it; otherwise it uses average weights, or is a lower bound.
-    fn weigh<M>(&self, found: &FoundRows<M>, coverage: Coverage) -> u64 {
-        let weighed = found.weighed();
-        let Some(refused_size) = self.refused_size else {
-            return weighed;
-        };
-        if coverage != Coverage::Whole {
-            return weighed.max(refused_size.bytes);
-        }
-        if found.is_all_weighed() {
-            return weighed;
-        }
-        match refused_size.rows {
-            Some(rows) if rows.count == found.by_id.len() => refused_size.bytes,
-            _ => found.weigh(refused_size.mean(found), |_| true),
-        }
-    }
-}
-
-impl RefusedSize {
-    /// Returns the average weight of a row that was in no list answer. While rows are missing, the most that were
-    /// found together weigh what the runtime reported: removals since do not make the others heavier.
-    fn mean<M>(&self, found: &FoundRows<M>) -> u64 {
-        let count = self.shown.max(found.by_id.len()).max(1);
-        let count = u64::try_from(count).unwrap_or(u64::MAX);
-        let mean = || self.bytes.div_ceil(count);
-        self.rows.map_or_else(mean, |rows| rows.mean)
-    }
 }

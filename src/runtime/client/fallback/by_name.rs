@@ -45,10 +45,9 @@ pub(super) async fn read<K: FallbackList>(
         whole_pods = by_names(client, &ids, found, &mut asking).await?;
         (ListMode::PerPod, false)
     };
-    let mode = if found.is_all_weighed() {
-        mode
-    } else {
-        ListMode::Status
+    let mode = match found.asked().next() {
+        Some(_) => ListMode::Status,
+        None => mode,
     };
     Ok(NameLookup {
         mode,
@@ -197,18 +196,17 @@ async fn neighbours<K: FallbackList>(
     client: &Client,
     clock: Clock,
 ) -> Result<BTreeSet<(Option<PodUid>, PodSandboxId)>, Error> {
-    let memory = K::list_state(&client.shared.list_states)
-        .memory
-        .lock()
-        .clone();
     let name = |row: &K::Model| (row.pod().cloned(), row.sandbox().clone());
     let link = client.runtime();
-    if !memory.in_parts
+    let state = K::list_state(&client.shared.list_states);
+    let refusal = state.memory(link.connection()).in_parts.clone();
+    if refusal.is_none()
         && let Ok(list) = link.list::<K>(&K::LIST, clock.next()).await
     {
         return Ok(list.rows.iter().map(name).collect());
     }
-    match by_state::<K>(client, &memory, clock).await {
+    let tight = refusal.map(|it| it.tight).unwrap_or_default();
+    match by_state::<K>(client, &tight, clock).await {
         Ok((found, _)) => Ok(found.rows().map(name).collect()),
         Err(error) if error.is_lost() => Err(error),
         Err(_) => Ok(BTreeSet::new()),

@@ -15,8 +15,6 @@ pub(super) struct FoundRows<M> {
 #[derive(Clone, Debug)]
 pub(super) struct FoundRow<M> {
     pub(super) row: M,
-    /// Its weight in a list answer; `None` if it was in none.
-    pub(super) weight: Option<u64>,
     /// Its mounted images; `None` if its status was not read.
     pub(super) mounted: Option<Vec<String>>,
 }
@@ -37,9 +35,8 @@ impl<M> FoundRows<M> {
         M: HasId,
     {
         self.malformed += page.malformed;
-        for (row, weight) in page.rows.into_iter().zip(page.weights) {
-            self.by_id
-                .insert(row.id().into(), FoundRow::listed(row, weight));
+        for row in page.rows {
+            self.by_id.insert(row.id().into(), FoundRow::listed(row));
         }
     }
 
@@ -61,28 +58,6 @@ impl<M> FoundRows<M> {
         asked.map(|entry| &entry.row)
     }
 
-    /// Returns the total weight of the rows from list answers.
-    pub(super) fn weighed(&self) -> u64 {
-        self.by_id.values().filter_map(|entry| entry.weight).sum()
-    }
-
-    pub(super) fn is_all_weighed(&self) -> bool {
-        self.by_id.values().all(|entry| entry.weight.is_some())
-    }
-
-    /// Returns the average weight of a row that was in no list answer, if all rows weigh `list_bytes`.
-    pub(super) fn mean(&self, list_bytes: u64) -> u64 {
-        let unweighed = self.by_id.values().filter(|entry| entry.weight.is_none());
-        let count = u64::try_from(unweighed.count()).unwrap_or(u64::MAX).max(1);
-        list_bytes.saturating_sub(self.weighed()).div_ceil(count)
-    }
-
-    /// Weighs the wanted rows; one that was in no list answer counts as `mean`.
-    pub(super) fn weigh(&self, mean: u64, wanted: impl Fn(&M) -> bool) -> u64 {
-        let wanted = self.by_id.values().filter(|entry| wanted(&entry.row));
-        wanted.map(|entry| entry.weight.unwrap_or(mean)).sum()
-    }
-
     /// Returns the rows by id, the number of rows without one, and the mounted images of rows that were read by
     /// id.
     pub(super) fn into_parts(self) -> (Vec<M>, usize, BTreeMap<Box<str>, Vec<String>>) {
@@ -100,19 +75,14 @@ impl<M> FoundRows<M> {
 
 impl<M> FoundRow<M> {
     /// Returns a row from a list answer.
-    pub(super) fn listed(row: M, weight: u64) -> Self {
-        Self {
-            row,
-            weight: Some(weight),
-            mounted: None,
-        }
+    pub(super) fn listed(row: M) -> Self {
+        Self { row, mounted: None }
     }
 
     /// Returns a row read by id, with its mounted images.
     pub(super) fn asked(row: M, mounted: Vec<String>) -> Self {
         Self {
             row,
-            weight: None,
             mounted: Some(mounted),
         }
     }

@@ -223,8 +223,8 @@ impl<M: ListedRecord + Clone> RowCache<M> {
     }
 
     pub(super) fn keep_page(&mut self, page: &ListChunk<M>) {
-        for (row, weight) in page.rows.iter().zip(&page.weights) {
-            self.keep(row.id(), FoundRow::listed(row.clone(), *weight));
+        for row in &page.rows {
+            self.keep(row.id(), FoundRow::listed(row.clone()));
         }
     }
 }

@@ -73,7 +73,6 @@ impl PartRead {
 fn page(rows: &[&Container]) -> ListChunk<Container> {
     ListChunk {
         rows: rows.iter().copied().cloned().collect(),
-        weights: vec![1; rows.len()],
         ..ListChunk::default()
     }
 }
