@@ -44,8 +44,6 @@ struct MadeClient<K> {
     key: K,
     ca: Option<Vec<u8>>,
     identity: Option<Identity>,
-    /// Whether the log says that the files of `identity` have become unusable.
-    is_warned: bool,
 }
 
 impl<K: PartialEq> ClientCache<K> {
@@ -64,65 +62,36 @@ impl<K: PartialEq> ClientCache<K> {
 
     /// Returns a client that trusts these CAs and shows the current certificate.
     pub(crate) async fn client(&self, parts: ClientParts<'_, K>) -> Result<Client, Error> {
-        let made = match Identity::read(parts.identity, &self.disk).await {
-            Ok(identity) => match self.made_with(&parts, identity.as_ref()) {
-                Some(client) => return Ok(client),
-                None => self.make(&parts, identity).await,
-            },
-            Err(error) => Err(error),
+        let identity = Identity::read(parts.identity, &self.disk).await?;
+        let is_same = |made: &MadeClient<K>| {
+            let ca = parts.ca.as_ref().map(|ca| &ca.bytes);
+            made.key == parts.key && made.ca.as_ref() == ca && made.identity == identity
         };
-        match made {
-            Ok((client, identity)) => {
-                *self.made.lock() = Some(MadeClient {
-                    client: client.clone(),
-                    key: parts.key,
-                    ca: parts.ca.map(|ca| ca.bytes),
-                    identity,
-                    is_warned: false,
-                });
-                Ok(client)
-            }
-            Err(error) => self.earlier(&parts, error),
+        if let Some(made) = self.made.lock().as_ref().filter(|made| is_same(made)) {
+            return Ok(made.client.clone());
         }
-    }
-
-    fn made_with(&self, parts: &ClientParts<'_, K>, identity: Option<&Identity>) -> Option<Client> {
-        let made = self.made.lock();
-        let made = made.as_ref()?;
-        let is_same = made.is_of(parts) && made.identity.as_ref() == identity;
-        is_same.then(|| made.client.clone())
-    }
-
-    /// Returns the earlier client: while the certificate and its key are replaced one after the other, they do
-    /// not go together, and the earlier ones are still good. Trust never comes from an earlier file, and no client is
-    /// kept for another user than the present one.
-    fn earlier(&self, parts: &ClientParts<'_, K>, error: Error) -> Result<Client, Error> {
-        let mut made = self.made.lock();
-        let Some(made) = made.as_mut().filter(|made| made.is_of(parts)) else {
-            return Err(error);
-        };
-        if !std::mem::replace(&mut made.is_warned, true) {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(
-                error,
-                "the client certificate that was read before is still used"
-            );
-        }
-        Ok(made.client.clone())
+        let client = self.make(&parts, identity.as_ref()).await?;
+        *self.made.lock() = Some(MadeClient {
+            client: client.clone(),
+            key: parts.key,
+            ca: parts.ca.map(|ca| ca.bytes),
+            identity,
+        });
+        Ok(client)
     }
 
     async fn make(
         &self,
         parts: &ClientParts<'_, K>,
-        identity: Option<Identity>,
-    ) -> Result<(Client, Option<Identity>), Error> {
+        identity: Option<&Identity>,
+    ) -> Result<Client, Error> {
         let ClientParts { url, tls, ca, .. } = parts;
         let trust = match ca {
             _ if url.scheme() != "https" => TrustRoots::None,
             Some(ca) => TrustRoots::File(ca),
             None => TrustRoots::System,
         };
-        let config = tls::client_config(tls, trust, identity.as_ref(), &self.disk).await?;
+        let config = tls::client_config(tls, trust, identity, &self.disk).await?;
         let host = url.host_str().filter(|_| tls.server_name.is_some());
         let resolver = Resolver {
             lookups: self.lookups.clone(),
@@ -136,14 +105,6 @@ impl<K: PartialEq> ClientCache<K> {
             .no_proxy()
             .dns_resolver(Arc::new(resolver))
             .user_agent(concat!("crisweep/", env!("CARGO_PKG_VERSION")));
-        let client = builder.build().map_err(|error| Error::Tls(error.into()))?;
-        Ok((client, identity))
-    }
-}
-
-impl<K: PartialEq> MadeClient<K> {
-    fn is_of(&self, parts: &ClientParts<'_, K>) -> bool {
-        let ca = parts.ca.as_ref().map(|ca| &ca.bytes);
-        self.key == parts.key && self.ca.as_ref() == ca
+        builder.build().map_err(|error| Error::Tls(error.into()))
     }
 }

@@ -166,30 +166,3 @@ async fn after_a_reload_with_another_certificate_file_the_former_certificate_is_
         assert_eq!(peer.last_shown(), Some(second.der));
     }
 }
-
-#[tokio::test]
-async fn while_certificate_and_key_are_replaced_one_after_the_other_the_earlier_ones_are_shown() {
-    let kubelet = Peer::start().await;
-    let (certificate, key) = (kubelet.file("crt"), kubelet.file("key"));
-    let first = kubelet.clients.sign("first");
-    first.write(&certificate, &key);
-    let config = kubelet.config("kubelet", ("crt", "key"));
-    let rig = Rig::start(nodes::litter(LITTER), config).await;
-    kubelet.server.reply(Reply::json(&rig.sim.pods_json()));
-    let is_known = async || super::status(&rig).await["known"] == true;
-    assert!(is_known().await);
-    let second = kubelet.clients.sign("second");
-    second.write_certificate(&certificate);
-    for _ in 0..3 {
-        assert!(is_known().await);
-        assert_eq!(kubelet.last_shown().as_ref(), Some(&first.der));
-    }
-    std::fs::remove_file(&key).unwrap();
-    assert!(is_known().await);
-    second.write(&certificate, &key);
-    assert!(is_known().await);
-    assert_eq!(kubelet.last_shown(), Some(second.der));
-    let warned = rig.logged("the client certificate that was read before is still used");
-    assert_eq!(warned.len(), 1, "{warned:#?}");
-    cleans(&rig, "kubelet").await;
-}
