@@ -23,10 +23,10 @@ use super::digest::{Digest, NoRandomness, digest, random_key};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::system::blocking::BlockingPool;
 use crate::system::clock;
-use crate::telemetry;
+use crate::telemetry::{self, LineLimit};
 
 use memory::{AnswerCache, QuotaOwner};
-use quotas::{CALLS_MAX, Failing, ReviewQuotas};
+use quotas::{CALLS_MAX, ReviewQuotas, SAY_EVERY};
 use wire::{AccessQuestion, TokenQuestion, User, Wire};
 
 /// How long a good answer holds.
@@ -95,7 +95,8 @@ impl<T> Answer<T> {
 struct Reviewer {
     client: ApiClient,
     quotas: ReviewQuotas,
-    failing: Failing,
+    /// For the line that a call failed.
+    line: LineLimit,
 }
 
 impl Review {
@@ -111,7 +112,7 @@ impl Review {
             reviewer: Arc::new(Reviewer {
                 client,
                 quotas: ReviewQuotas::new(),
-                failing: Failing::default(),
+                line: LineLimit::new(1, SAY_EVERY),
             }),
             users: Arc::default(),
             grants: Arc::default(),
@@ -210,7 +211,11 @@ impl Reviewer {
         let until = Instant::now() + CALL_TIMEOUT;
         let answer = timeout_at(until, self.ask::<W>(&spec, owner, until)).await;
         let answer = answer.unwrap_or_else(|_elapsed| Err(late()));
-        self.failing.say(answer.as_ref().err());
+        if let Err(error) = &answer
+            && self.line.admit(self.quotas.began.elapsed()).is_some()
+        {
+            tracing::warn!(error, "a token cannot be reviewed, and is not accepted");
+        }
         answer
     }
 

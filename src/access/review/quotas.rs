@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::memory::{QuotaOwner, make_room};
 use crate::access::digest::Digest;
 use crate::access::rate_limit::{RateLimit, TokenBucket};
+use crate::telemetry::LineLimit;
 
 /// Calls at a time for unknown tokens.
 const UNKNOWN_CALLS_MAX: usize = 8;
@@ -40,19 +40,19 @@ const KNOWN_MAX: usize = 256;
 /// Known tokens of one account, which can have any number of them.
 const KNOWN_EACH_MAX: usize = 16;
 /// The shortest time between two lines of the log.
-const SAY_EVERY: Duration = Duration::from_secs(60);
+pub(super) const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// How many reviews may be asked for (buckets) and run at a time (places). Tokens that were authenticated before use no
 /// bucket, and places of their own.
 pub(super) struct ReviewQuotas {
-    began: Instant,
+    pub(super) began: Instant,
     buckets: Mutex<Buckets>,
     unknown: Semaphore,
     known: Semaphore,
     /// Tokens that were authenticated.
     tokens: Mutex<BTreeMap<Digest, KnownToken>>,
-    /// When the log said last that a bucket is empty.
-    said: Mutex<Option<Instant>>,
+    /// For the line that a bucket is empty.
+    line: LineLimit,
 }
 
 #[derive(Default)]
@@ -76,7 +76,7 @@ impl ReviewQuotas {
             unknown: Semaphore::new(UNKNOWN_CALLS_MAX),
             known: Semaphore::new(KNOWN_CALLS_MAX),
             tokens: Mutex::default(),
-            said: Mutex::default(),
+            line: LineLimit::new(1, SAY_EVERY),
         }
     }
 
@@ -93,10 +93,11 @@ impl ReviewQuotas {
         let QuotaOwner::Client(client) = owner else {
             return true;
         };
-        if self.buckets.lock().admit(*client, self.began.elapsed()) {
+        let now = self.began.elapsed();
+        if self.buckets.lock().admit(*client, now) {
             return true;
         }
-        if is_due(&mut self.said.lock()) {
+        if self.line.admit(now).is_some() {
             tracing::warn!(
                 %client,
                 "more unknown tokens come than are reviewed: some get 503 unreviewed"
@@ -155,38 +156,6 @@ impl Buckets {
             }
         }
         is_admitted
-    }
-}
-
-/// Says whether so much time has passed since the last line that another one may be written.
-fn is_due(said: &mut Option<Instant>) -> bool {
-    let is_due = said.is_none_or(|at| at.elapsed() >= SAY_EVERY);
-    if is_due {
-        *said = Some(Instant::now());
-    }
-    is_due
-}
-
-/// Tells when calls begin to fail and when they work again, with at most one line in [`SAY_EVERY`].
-#[derive(Default)]
-pub(super) struct Failing {
-    /// What the log says.
-    is_said: AtomicBool,
-    said: Mutex<Option<Instant>>,
-}
-
-impl Failing {
-    pub(super) fn say(&self, error: Option<&String>) {
-        let is_failing = error.is_some();
-        if self.is_said.load(Ordering::Relaxed) == is_failing || !is_due(&mut self.said.lock()) {
-            return;
-        }
-        self.is_said.store(is_failing, Ordering::Relaxed);
-        if let Some(error) = error {
-            tracing::warn!(error, "no token can be reviewed, and none is accepted");
-        } else {
-            tracing::info!("tokens are reviewed again");
-        }
     }
 }
 
@@ -295,25 +264,5 @@ mod tests {
         let tokens = quotas.tokens.lock();
         assert_eq!(tokens.len(), KNOWN_MAX);
         assert!(!tokens.contains_key(&digest(0)) && tokens.contains_key(&digest(1)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn calls_that_fail_and_work_in_turns_write_one_line_a_minute() {
-        let failing = Failing::default();
-        let error = "no answer".to_owned();
-        let said = || failing.is_said.load(Ordering::Relaxed);
-        failing.say(None);
-        assert!(!said());
-        failing.say(Some(&error));
-        assert!(said());
-        for _ in 0..59 {
-            failing.say(None);
-            failing.say(Some(&error));
-            assert!(said(), "a second line within a minute");
-            tokio::time::advance(Duration::from_secs(1)).await;
-        }
-        tokio::time::advance(SAY_EVERY).await;
-        failing.say(None);
-        assert!(!said());
     }
 }
