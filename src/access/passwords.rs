@@ -1,8 +1,8 @@
 //! Checks the passwords of basic authentication against bcrypt hashes. Never holds a password longer than its check
 //! takes: what it remembers are keyed digests.
 //!
-//! A hash takes tens of milliseconds or more of a processor, so one is computed at a time, few wait for it, and results
-//! are remembered. An unknown user costs the same as a known one, so that time does not tell which users exist.
+//! A hash takes tens of milliseconds or more of a processor, so one is computed at a time, few wait for it, and right
+//! passwords are remembered. An unknown user costs the same as a known one, so that time does not tell which users exist.
 
 mod hash;
 #[cfg(test)]
@@ -27,10 +27,8 @@ pub use hash::{BcryptHash, COST_MAX};
 pub const WAITING_MAX: u32 = 16;
 /// Those of one client, so that one client cannot take all places.
 pub const WAITING_MAX_PER_PEER: u32 = 4;
-/// Right passwords that are remembered. Apart from the wrong ones: a flood of those forgets no right one.
+/// Right passwords that are remembered.
 const RIGHT_MAX: usize = 1_024;
-/// Wrong passwords that are remembered: a client with an old password asks again and again.
-const WRONG_MAX: usize = 256;
 
 /// Users with their hashed passwords.
 pub type BasicAuthUsers = BTreeMap<String, BcryptHash>;
@@ -46,22 +44,17 @@ pub enum PasswordVerdict {
     Busy,
 }
 
-/// Checks passwords, and remembers results. Cloning shares.
+/// Checks passwords, and remembers the right ones. Cloning shares.
 #[derive(Clone)]
 pub struct Passwords(Arc<PasswordsInner>);
 
 struct PasswordsInner {
     key: hmac::Key,
-    known: Mutex<KnownPasswords>,
+    right: Mutex<RecentDigests>,
     waiting: Mutex<BTreeMap<IpAddr, u32>>,
     /// One hash is computed at a time.
     turn: Arc<Semaphore>,
     rounds: AtomicU64,
-}
-
-struct KnownPasswords {
-    right: RecentDigests,
-    wrong: RecentDigests,
 }
 
 /// A bounded set of digests; the oldest makes room. Small enough to look through.
@@ -111,10 +104,7 @@ impl Passwords {
     pub fn new() -> Result<Self, NoRandomness> {
         Ok(Self(Arc::new(PasswordsInner {
             key: random_key()?,
-            known: Mutex::new(KnownPasswords {
-                right: RecentDigests::new(RIGHT_MAX),
-                wrong: RecentDigests::new(WRONG_MAX),
-            }),
+            right: Mutex::new(RecentDigests::new(RIGHT_MAX)),
             waiting: Mutex::default(),
             turn: Arc::new(Semaphore::new(1)),
             rounds: AtomicU64::new(0),
@@ -131,8 +121,8 @@ impl Passwords {
         password: &[u8],
     ) -> PasswordVerdict {
         let question = self.0.question(users, user, password);
-        if let Some(verdict) = self.0.remembered(&question) {
-            return verdict;
+        if self.0.remembers(&question) {
+            return PasswordVerdict::Right;
         }
         let Some(_place) = WaiterGuard::take(&self.0, peer) else {
             return PasswordVerdict::Busy;
@@ -141,8 +131,8 @@ impl Passwords {
             return PasswordVerdict::Busy;
         };
         // The same password may have been checked in the meantime.
-        if let Some(verdict) = self.0.remembered(&question) {
-            return verdict;
+        if self.0.remembers(&question) {
+            return PasswordVerdict::Right;
         }
         let (shared, password) = (Arc::clone(&self.0), password.to_vec());
         let computing = spawn_blocking(move || {
@@ -190,15 +180,8 @@ impl PasswordsInner {
         BcryptHash::decoy(cost, bytes.as_ref())
     }
 
-    fn remembered(&self, question: &PasswordCheck) -> Option<PasswordVerdict> {
-        let known = self.known.lock();
-        if known.right.contains(&question.digest) {
-            Some(PasswordVerdict::Right)
-        } else if known.wrong.contains(&question.digest) {
-            Some(PasswordVerdict::Wrong)
-        } else {
-            None
-        }
+    fn remembers(&self, question: &PasswordCheck) -> bool {
+        self.right.lock().contains(&question.digest)
     }
 
     fn compute(&self, question: &PasswordCheck, password: &[u8]) -> PasswordVerdict {
@@ -207,12 +190,10 @@ impl PasswordsInner {
         let computed = hmac::sign(&self.key, &hash.compute(password));
         // Compares in constant time.
         let is_equal = hmac::verify(&self.key, hash.digest(), computed.as_ref()).is_ok();
-        let mut known = self.known.lock();
         if is_equal && question.is_known {
-            known.right.insert(question.digest);
+            self.right.lock().insert(question.digest);
             PasswordVerdict::Right
         } else {
-            known.wrong.insert(question.digest);
             PasswordVerdict::Wrong
         }
     }
