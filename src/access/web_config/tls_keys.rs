@@ -30,8 +30,6 @@ pub(super) struct TlsKeys {
     prefer_server_cipher_suites: Option<Value>,
 }
 
-/// The versions that the format has and rustls has not.
-const OLD_VERSIONS: &[&str] = &["TLS10", "TLS11"];
 const VERSIONS: &[(&str, &SupportedProtocolVersion)] = &[("TLS12", &TLS12), ("TLS13", &TLS13)];
 
 type Curve = (&'static str, &'static dyn SupportedKxGroup);
@@ -151,14 +149,7 @@ fn versions(
             return Ok(default);
         };
         let place = VERSIONS.iter().position(|(name, _)| *name == written);
-        place.ok_or_else(|| {
-            let why = if OLD_VERSIONS.contains(&written.as_str()) {
-                "is insecure and not supported; TLS12 and TLS13 are"
-            } else {
-                "must be TLS12 or TLS13"
-            };
-            refuse(key, why)
-        })
+        place.ok_or_else(|| refuse(key, "must be TLS12 or TLS13"))
     };
     let min = place("min_version", min, 0)?;
     let max = place("max_version", max, VERSIONS.len() - 1)?;
