@@ -62,7 +62,7 @@ pub enum Error {
         limit: u64,
     },
     /// The runtime answered with an error of its own.
-    #[error("{method}: {}: {}", code_label(status.code()), words(status))]
+    #[error("{method}: {:?}: {}", status.code(), words(status))]
     Status {
         /// The RPC.
         method: &'static str,
@@ -322,28 +322,6 @@ pub(crate) fn plain(text: &str) -> String {
         .next()
         .map(|first| first.to_lowercase().chain(letters).collect())
         .unwrap_or_default()
-}
-
-fn code_label(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "ok",
-        Code::Cancelled => "cancelled",
-        Code::Unknown => "unknown",
-        Code::InvalidArgument => "invalid-argument",
-        Code::DeadlineExceeded => "deadline-exceeded",
-        Code::NotFound => "not-found",
-        Code::AlreadyExists => "already-exists",
-        Code::PermissionDenied => "permission-denied",
-        Code::ResourceExhausted => "resource-exhausted",
-        Code::FailedPrecondition => "failed-precondition",
-        Code::Aborted => "aborted",
-        Code::OutOfRange => "out-of-range",
-        Code::Unimplemented => "unimplemented",
-        Code::Internal => "internal",
-        Code::Unavailable => "unavailable",
-        Code::DataLoss => "data-loss",
-        Code::Unauthenticated => "unauthenticated",
-    }
 }
 
 #[cfg(test)]

@@ -206,7 +206,7 @@ async fn nothing_found_lists_each_place_and_its_problem() {
         line(&dead, "connection refused"),
         line(
             &other,
-            "no CRI answer: Version: unimplemented: unknown service runtime.v1.RuntimeService",
+            "no CRI answer: Version: Unimplemented: unknown service runtime.v1.RuntimeService",
         ),
     ] {
         assert!(

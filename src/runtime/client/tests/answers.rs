@@ -123,7 +123,7 @@ async fn the_servers_status_counts_before_a_defect_we_found() {
         let refused = Some(["7", "not you"]);
         let error = version_of(whole[..length].to_vec(), refused).await;
         let error = error.unwrap_err();
-        assert_eq!(error.label(), "permission-denied", "{length}: {error:?}");
+        assert_eq!(error.label(), "status", "{length}: {error:?}");
     }
 }
 

@@ -76,7 +76,7 @@ async fn a_broken_stream_is_an_error_and_not_half_a_list() {
     let error = rig.client.list_containers().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "StreamContainers: unknown: the shelf fell over"
+        "StreamContainers: Unknown: the shelf fell over"
     );
     assert_eq!(rig.sim.call_count(Rpc::ListContainers), 0);
 }
