@@ -39,7 +39,17 @@ settings! {
     }
 }
 
-struct UnixSocketUrl;
+pub(super) struct UnixSocketUrl;
+
+impl UnixSocketUrl {
+    /// Returns the path of an endpoint as crictl and the kubelet write it.
+    pub(super) fn path(text: &str) -> Option<&Path> {
+        let path = text.strip_prefix("unix:").unwrap_or(text);
+        let path = path.strip_prefix("//").unwrap_or(path);
+        let fits = (2..=SOCKET_PATH_BYTES_MAX).contains(&path.len());
+        Some(Path::new(path)).filter(|path| path.is_absolute() && fits)
+    }
+}
 
 impl TextKind for UnixSocketUrl {
     type Value = String;
@@ -47,9 +57,6 @@ impl TextKind for UnixSocketUrl {
         "a unix socket such as unix:///run/containerd/containerd.sock (path up to 107 bytes)";
 
     fn read(text: &str) -> Option<String> {
-        let path = text.strip_prefix("unix:").unwrap_or(text);
-        let path = path.strip_prefix("//").unwrap_or(path);
-        let fits = (2..=SOCKET_PATH_BYTES_MAX).contains(&path.len());
-        (Path::new(path).is_absolute() && fits).then(|| text.to_owned())
+        Self::path(text).map(|_path| text.to_owned())
     }
 }

@@ -3,15 +3,16 @@
 //! Never logs: the result says what was found, or all that was tried.
 
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::config::UnixSocketUrl;
 use super::error::plain;
-use super::{Client, LogRoots, SOCKET_PATH_BYTES_MAX, Settings, Version};
+use super::{Client, LogRoots, Settings, Version};
+use crate::model::setting::TextKind;
 use crate::system::blocking::BlockingPool;
 use crate::system::{file, yaml};
 
@@ -87,14 +88,15 @@ pub struct DiscoveredEndpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiscoverError {
     /// A configured value is no endpoint. No other place is tried.
-    #[error("runtime endpoint \"{value}\" (from {origin}) {problem}")]
+    #[error(
+        "runtime endpoint \"{value}\" (from {origin}) is not {}",
+        UnixSocketUrl::MUST_BE
+    )]
     Refused {
         /// The value.
         value: String,
         /// Where the value came from.
         origin: String,
-        /// What is wrong with it.
-        problem: &'static str,
     },
     /// Nothing is configured, and no known socket answers.
     #[error(
@@ -150,27 +152,11 @@ pub async fn discover(places: &EndpointSources) -> Result<DiscoveredEndpoint, Di
 /// Parses an endpoint as crictl and the kubelet write it: `unix:///path`, `unix:/path` or `/path`. `origin`
 /// names the value's source in the error.
 pub fn parse_endpoint(value: &str, origin: &str) -> Result<PathBuf, DiscoverError> {
-    let refused = |problem| {
-        Err(DiscoverError::Refused {
-            value: value.to_owned(),
-            origin: origin.to_owned(),
-            problem,
-        })
-    };
-    let path = match value.split_once(':') {
-        Some(("unix", rest)) => Path::new(rest.strip_prefix("//").unwrap_or(rest)),
-        Some((scheme, _)) if !scheme.contains('/') => {
-            return refused("is not a unix socket: write unix:///path");
-        }
-        Some(_) | None => Path::new(value),
-    };
-    if !path.is_absolute() {
-        return refused("is not an absolute path: write unix:///path");
-    }
-    if path.as_os_str().as_bytes().len() > SOCKET_PATH_BYTES_MAX {
-        return refused("is too long: a unix socket's path has at most 107 bytes");
-    }
-    Ok(path.to_owned())
+    let path = UnixSocketUrl::path(value).map(Path::to_owned);
+    path.ok_or_else(|| DiscoverError::Refused {
+        value: value.to_owned(),
+        origin: origin.to_owned(),
+    })
 }
 
 fn named(value: &str, origin: &str) -> Result<DiscoveredEndpoint, DiscoverError> {
@@ -210,9 +196,6 @@ async fn probe(disk: &BlockingPool, path: &Path) -> Result<String, String> {
     let file = within_timeout(disk, path, std::fs::metadata).await?;
     if !file.file_type().is_socket() {
         return Err("not a socket".to_owned());
-    }
-    if path.as_os_str().as_bytes().len() > SOCKET_PATH_BYTES_MAX {
-        return Err("path too long for a socket".to_owned());
     }
     match ask_version(path).await {
         Ok(Version { runtime, version }) => Ok(format!("{runtime} {version} answers there")),

@@ -41,38 +41,23 @@ fn endpoints_as_crictl_and_the_kubelet_write_them() {
 
 #[test]
 fn other_endpoints_are_refused_with_their_origin() {
-    for (value, problem) in [
-        (
-            "tcp://127.0.0.1:1",
-            "is not a unix socket: write unix:///path",
-        ),
-        (
-            "npipe:////./pipe/x",
-            "is not a unix socket: write unix:///path",
-        ),
-        (
-            "unix://run/x.sock",
-            "is not an absolute path: write unix:///path",
-        ),
-        ("unix:", "is not an absolute path: write unix:///path"),
-        ("run/x.sock", "is not an absolute path: write unix:///path"),
-        ("", "is not an absolute path: write unix:///path"),
+    let long = format!("/{}", "x".repeat(107));
+    for value in [
+        "tcp://127.0.0.1:1",
+        "npipe:////./pipe/x",
+        "unix://run/x.sock",
+        "unix:",
+        "run/x.sock",
+        "",
+        &long,
     ] {
         let error = parse_endpoint(value, "--runtime-endpoint").unwrap_err();
-        let expected = format!("runtime endpoint \"{value}\" (from --runtime-endpoint) {problem}");
-        assert_eq!(error.to_string(), expected);
+        let start = format!(
+            "runtime endpoint \"{value}\" (from --runtime-endpoint) is not a unix socket such as "
+        );
+        assert!(error.to_string().starts_with(&start), "{error}");
     }
-}
-
-#[test]
-fn a_path_fits_a_socket_address_or_is_refused() {
-    let longest = format!("/{}", "x".repeat(106));
-    assert_eq!(
-        parse_endpoint(&longest, "a test").unwrap(),
-        Path::new(&longest)
-    );
-    let error = parse_endpoint(&format!("{longest}x"), "a test").unwrap_err();
-    assert!(error.to_string().contains("at most 107 bytes"), "{error}");
+    assert!(parse_endpoint(&long[..107], "a test").is_ok());
 }
 
 #[tokio::test]
