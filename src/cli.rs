@@ -65,7 +65,7 @@ Environment:
   CRISWEEP_URL, CRISWEEP_TOKEN_FILE, CRISWEEP_TOKEN, CRISWEEP_CA_FILE,
   CRISWEEP_CERT_FILE, CRISWEEP_KEY_FILE,
   CRISWEEP_SERVER_NAME         the service to ask, as --service.url
-  NO_COLOR, CLICOLOR_FORCE     no colours; colours also outside a terminal
+  NO_COLOR                     no colours
 
 Exit codes:
   0    done, and all is well

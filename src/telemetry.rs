@@ -4,7 +4,6 @@ mod line_limit;
 mod stderr;
 
 use std::error::Error as StdError;
-use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::io::IsTerminal;
 use std::sync::OnceLock;
@@ -91,18 +90,9 @@ pub fn has_control(output: &impl IsTerminal) -> bool {
     output.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Says whether an output may have colours: [`has_control`], or any with `CLICOLOR_FORCE`; none with `NO_COLOR`.
+/// Says whether an output may have colours: [`has_control`], and `NO_COLOR` is not set (<https://no-color.org>).
 pub fn has_colours(output: &impl IsTerminal) -> bool {
-    let variable = |name| std::env::var_os(name);
-    let (no, force) = (variable("NO_COLOR"), variable("CLICOLOR_FORCE"));
-    colours(has_control(output), no.as_deref(), force.as_deref())
-}
-
-/// <https://no-color.org>: any value that is not empty switches colours off. <https://bixense.com/clicolors/>: any
-/// value but 0 of the other variable switches them on.
-fn colours(has_control: bool, no_color: Option<&OsStr>, force: Option<&OsStr>) -> bool {
-    let is_forced = force.is_some_and(|force| !force.is_empty() && force != "0");
-    (has_control || is_forced) && no_color.is_none_or(OsStr::is_empty)
+    has_control(output) && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }
 
 fn subscriber<W>(
@@ -206,14 +196,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-
-    #[test]
-    fn colours_are_for_terminals_and_never_with_no_color() {
-        let one = Some("1".as_ref());
-        assert!(colours(true, None, None) && colours(true, Some("".as_ref()), None));
-        assert!(!colours(false, None, None) && !colours(true, one, one));
-        assert!(colours(false, None, one) && !colours(false, None, Some("0".as_ref())));
-    }
 
     #[derive(Clone, Default)]
     struct Page(Arc<Mutex<Vec<u8>>>);
