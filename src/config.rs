@@ -12,7 +12,6 @@ mod sections;
 #[cfg(test)]
 mod tests;
 mod value;
-mod yaml_bounds;
 
 use std::collections::HashMap;
 use std::ffi::OsString;

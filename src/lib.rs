@@ -23,7 +23,7 @@
 //! | [`state`] | gc, model, system | what outlives the process: one database, and the lock |
 //! | [`access`] | kubernetes, model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
 //! | [`events`] | access, evidence, kubernetes, model | Kubernetes Events of what passes did |
-//! | [`config`] | access, events, evidence, fleet, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
+//! | [`config`] | access, events, evidence, fleet, gc, logs, model, outgoing, pods, runtime, state, system, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, `snapshot_file`, state, system | one look at the node, shared by all who need one |
 //! | [`doctor`] | config, gc, model, pods, runtime, snapshot, state, system | why litter comes up: facts into findings; changes nothing |
 //! | [`health`] | config, gc, snapshot | what is wrong with the node: one judgement for `crisweep check` and the page |

@@ -3,13 +3,20 @@
 use std::io::Read;
 use std::path::Path;
 
-use ::config::{ConfigError, File, FileFormat, Source};
+use ::config::{ConfigError, File, FileFormat, Map, Source, Value};
+use serde_saphyr::options::MergeKeyPolicy;
 
+use super::Error;
 use super::value::ConfigValue;
-use super::{Error, yaml_bounds};
+use crate::system::yaml;
 
 /// The largest file that is read.
 pub(super) const FILE_MAX: u64 = 1 << 20;
+/// The most levels of lists and tables; a configuration has five.
+const DEPTH_MAX: usize = 32;
+/// The most bytes of all values, also where aliases are, and the most values there: a small file could use up the memory.
+const TEXT_MAX: usize = 2 << 20;
+const ALIASED_MAX: usize = 10_000;
 
 /// Reads a file by its ending; an empty file is an empty table.
 pub(super) fn read(path: &Path) -> Result<Vec<(String, ConfigValue)>, Error> {
@@ -17,9 +24,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, ConfigValue)>, Error> {
         .extension()
         .and_then(|ending| ending.to_str())
         .map(str::to_lowercase);
-    let format = match ending.as_deref() {
-        Some("yaml" | "yml") => FileFormat::Yaml,
-        Some("toml") => FileFormat::Toml,
+    let table: fn(&str) -> Result<Map<String, Value>, String> = match ending.as_deref() {
+        Some("yaml" | "yml") => yaml_table,
+        Some("toml") => toml_table,
         _ => {
             // A missing file is a more useful error than a wrong ending.
             std::fs::metadata(path).map_err(|source| Error::Read {
@@ -38,26 +45,42 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, ConfigValue)>, Error> {
     if text.lines().map(str::trim).all(is_blank) {
         return Ok(Vec::new());
     }
-    if format == FileFormat::Yaml {
-        yaml_bounds::check(text).map_err(|refused| Error::Syntax {
-            path: path.to_owned(),
-            source: Box::new(refused),
-        })?;
-    }
-    let table = File::from_str(text, format).collect().map_err(|error| {
-        // The parser's own error, without the wrapper's.
-        let source = if let ConfigError::FileParse { cause, .. } = error {
-            cause
-        } else {
-            Box::new(error)
-        };
-        Error::Syntax {
-            path: path.to_owned(),
-            source: without_excerpt(&source.to_string()).into(),
-        }
+    let table = table(text).map_err(|why| Error::Syntax {
+        path: path.to_owned(),
+        source: why.into(),
     })?;
     let parts = table.into_iter();
     Ok(parts.map(|(key, value)| (key, value.into())).collect())
+}
+
+fn yaml_table(text: &str) -> Result<Map<String, Value>, String> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: DEPTH_MAX, max_total_scalar_bytes: TEXT_MAX },
+        merge_keys: MergeKeyPolicy::Error,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: ALIASED_MAX },
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    let documents = serde_saphyr::from_multiple_with_options(text, options);
+    let mut documents: Vec<_> =
+        documents.map_err(|error| format!("{}: {}", yaml::place(&error), yaml::why(&error)))?;
+    match documents.len() {
+        1 => Ok(documents.remove(0)),
+        count => Err(format!("{count} YAML documents")),
+    }
+}
+
+fn toml_table(text: &str) -> Result<Map<String, Value>, String> {
+    let table = File::from_str(text, FileFormat::Toml).collect();
+    table.map_err(|error| {
+        // The parser's own error, without the wrapper's.
+        let error = if let ConfigError::FileParse { cause, .. } = error {
+            cause.to_string()
+        } else {
+            error.to_string()
+        };
+        without_excerpt(&error)
+    })
 }
 
 /// Leaves out the line of the file that the TOML parser repeats: a password may stand there.

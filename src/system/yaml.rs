@@ -17,3 +17,29 @@ pub fn place(error: &Error) -> String {
         None => "unknown line".to_owned(),
     }
 }
+
+/// Returns what is wrong. The parser's own words may quote a value, and that may be a secret: these name keys alone.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an error that is not known to be without values is not quoted"
+)]
+pub fn why(error: &Error) -> String {
+    match error {
+        Error::SerdeUnknownField {
+            field, expected, ..
+        } => format!(
+            "unknown field `{field}`, expected one of {}",
+            expected.join(", ")
+        ),
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key {key} stands twice"),
+        Error::Unexpected { expected, .. } => {
+            let kind = expected.trim_end_matches(" start");
+            format!("must be a {}", kind.trim_end_matches(" scalar"))
+        }
+        Error::NullIntoString { .. } => "has no value".to_owned(),
+        Error::MultipleDocuments { .. } => "a second document begins".to_owned(),
+        Error::MergeKeyNotAllowed { .. } => "merge keys are not supported".to_owned(),
+        Error::Budget { breach, .. } => format!("more than it may hold: {breach:?}"),
+        _ => "not a YAML text of this format".to_owned(),
+    }
+}

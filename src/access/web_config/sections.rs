@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_path_to_error::{Deserializer, Track};
+use serde_saphyr::Options;
 use serde_saphyr::options::MergeKeyPolicy;
-use serde_saphyr::{Error, Options};
 
 use super::tls_keys::{TlsKeys, flag};
 use super::{KeyRefusal, WebConfig};
@@ -67,7 +67,7 @@ pub(super) fn read(text: &str, dir: &Path) -> Result<WebConfig, KeyRefusal> {
         // The last part is unknown while a key is read.
         let key = path.strip_suffix(".?").unwrap_or(&path);
         let key = if [".", "?"].contains(&key) { "" } else { key };
-        let (at, why) = (yaml::place(&error), why(&error));
+        let (at, why) = (yaml::place(&error), yaml::why(&error));
         KeyRefusal::new(key, format!("{at}: {why}"))
     })?;
     let sections = sections.unwrap_or_default();
@@ -94,34 +94,6 @@ fn options() -> Options {
         budget: budget,
         merge_keys: MergeKeyPolicy::Error,
         with_snippet: false,
-    }
-}
-
-/// The parser's own words may quote a value, and that may be a secret. These words name keys alone.
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "an error that is not known to be without values is not quoted"
-)]
-fn why(error: &Error) -> String {
-    match error {
-        Error::SerdeUnknownField {
-            field, expected, ..
-        } => format!(
-            "unknown field `{field}`, expected one of {}",
-            expected.join(", ")
-        ),
-        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key {key} stands twice"),
-        Error::Unexpected { expected, .. } => {
-            let kind = expected.trim_end_matches(" start");
-            format!("must be a {}", kind.trim_end_matches(" scalar"))
-        }
-        Error::NullIntoString { .. } => "has no value".to_owned(),
-        Error::MultipleDocuments { .. } => "a second document begins".to_owned(),
-        Error::MergeKeyNotAllowed { .. } => "merge keys are not supported".to_owned(),
-        Error::Budget { breach, .. } => {
-            format!("more than a web configuration may hold: {breach:?}")
-        }
-        _ => "not a YAML text of this format".to_owned(),
     }
 }
 
