@@ -11,7 +11,6 @@ mod server;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -120,28 +119,6 @@ impl ApiClient {
         path: &str,
         json: Vec<u8>,
     ) -> Result<HttpResponse, Error> {
-        let (answer, credential) = self.ask(&method, path, json.clone()).await?;
-        if answer.status != StatusCode::UNAUTHORIZED {
-            return Ok(answer);
-        }
-        // Its connections may be bound to a certificate that is not valid any more.
-        self.clients.forget();
-        match credential {
-            Some(credential) if self.plugin.refuse(&credential).await => {
-                let (answer, _) = self.ask(&method, path, json).await?;
-                Ok(answer)
-            }
-            Some(_) | None => Ok(answer),
-        }
-    }
-
-    /// Asks once; returns the plugin's credential too, if one was shown.
-    async fn ask(
-        &self,
-        method: &Method,
-        path: &str,
-        json: Vec<u8>,
-    ) -> Result<(HttpResponse, Option<Arc<Credential>>), Error> {
         let place = self.server.place(&self.disk).await?;
         let credential = match &place.plugin {
             Some(command) => Some(self.plugin.credential(command).await?),
@@ -150,12 +127,13 @@ impl ApiClient {
         let token = self.token(&place, credential.as_deref()).await?;
         let url = outgoing::url_of(&place.url, path)?;
         let client = self.client(&place, &url, credential.as_deref()).await?;
-        let mut request = outgoing::request(&client, method.clone(), url, &place.tls)?;
+        let is_patch = method == Method::PATCH;
+        let mut request = outgoing::request(&client, method, url, &place.tls)?;
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token);
         }
         if !json.is_empty() {
-            let kind = if *method == Method::PATCH {
+            let kind = if is_patch {
                 "application/merge-patch+json"
             } else {
                 "application/json"
@@ -164,13 +142,17 @@ impl ApiClient {
         }
         // A 404 says what is not there.
         let has_body = |status: StatusCode| status.is_success() || status == StatusCode::NOT_FOUND;
-        match outgoing::answer(request, self.answer_max_bytes, has_body).await {
-            Ok(answer) => Ok((answer, credential)),
-            Err(error) => {
-                let look_at = |key: &str, field: &str| self.server.look_at(key, field);
-                Err(Error::no_answer(error, look_at))
+        let answer = outgoing::answer(request, self.answer_max_bytes, has_body).await;
+        let look_at = |key: &str, field: &str| self.server.look_at(key, field);
+        let answer = answer.map_err(|error| Error::no_answer(error, look_at))?;
+        if answer.status == StatusCode::UNAUTHORIZED {
+            // Its connections may be bound to a certificate that is not valid any more.
+            self.clients.forget();
+            if let Some(credential) = credential {
+                self.plugin.refuse(&credential).await;
             }
         }
+        Ok(answer)
     }
 
     async fn token(

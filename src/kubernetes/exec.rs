@@ -187,20 +187,12 @@ impl Plugin {
         })
     }
 
-    /// Marks a credential as refused by the API server; says whether another one can be had at once.
-    pub(super) async fn refuse(&self, credential: &Arc<Credential>) -> bool {
-        let mut last = self.last.lock().await;
-        let Some(last) = last.as_mut() else {
-            return true;
-        };
-        match &last.result {
-            Ok(known) if Arc::ptr_eq(known, credential) => {
-                last.is_refused = true;
-                last.ended.elapsed() >= AGAIN_AFTER
-            }
-            // Another caller has had a new one since.
-            Ok(_) => true,
-            Err(_) => false,
+    /// Marks a credential as refused by the API server: the next request runs the plugin.
+    pub(super) async fn refuse(&self, credential: &Arc<Credential>) {
+        if let Some(last) = self.last.lock().await.as_mut()
+            && matches!(&last.result, Ok(known) if Arc::ptr_eq(known, credential))
+        {
+            last.is_refused = true;
         }
     }
 }

@@ -430,6 +430,7 @@ async fn a_plugin_may_give_a_certificate_and_is_run_again_after_a_401() {
     cluster.plugin(&status_with("second"));
     // Two runs are at least five seconds apart.
     tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(status(&rig).await["known"], false);
     cleans(&rig, "api-server").await;
 }
 
