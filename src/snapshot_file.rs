@@ -4,8 +4,6 @@
 //! `docs/simulate.md` describes the format. A change that an older reader would misread needs a new
 //! [`VERSION`]: readers refuse unknown fields and later versions.
 
-mod limited;
-
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::time::Duration;
@@ -15,7 +13,6 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use crate::gc::Policy;
 use crate::model::setting::{As, Off, Time};
 use crate::model::{Snapshot, Weight, escape};
-use limited::Limited;
 
 /// What a file says that it is.
 const FORMAT: &str = "crisweep snapshot";
@@ -23,7 +20,7 @@ const FORMAT: &str = "crisweep snapshot";
 pub const VERSION: u64 = 1;
 /// The largest file that is written or read. 20,000 containers take about 2 MiB.
 pub const FILE_MAX_BYTES: u64 = 32 << 20;
-/// The longest JSON that is written or read: a small file can unpack to a large one.
+/// The longest JSON that is read: a small file can unpack to a large one.
 pub const JSON_MAX_BYTES: u64 = 256 << 20;
 /// zstd's own default: a higher level costs the node more time than it saves space.
 const LEVEL: i32 = 3;
@@ -169,14 +166,17 @@ pub fn encode(
 }
 
 fn compressed(written: &WrittenDocument<'_>) -> io::Result<Vec<u8>> {
-    let file = Limited::new(Vec::new(), FILE_MAX_BYTES, "the file");
-    let mut encoder = zstd::Encoder::new(file, LEVEL)?;
+    let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
     encoder.include_checksum(true)?;
-    let mut json = BufWriter::new(Limited::new(encoder, JSON_MAX_BYTES, "its JSON"));
+    let mut json = BufWriter::new(encoder);
     serde_json::to_writer(&mut json, written)?;
     writeln!(json)?;
     let encoder = json.into_inner().map_err(io::IntoInnerError::into_error)?;
-    Ok(encoder.into_inner().finish()?.into_inner())
+    let file = encoder.finish()?;
+    if file.len() as u64 > FILE_MAX_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(file)
 }
 
 /// Reads a file from anywhere. Any bytes are read, or refused with the field's name.
@@ -189,12 +189,11 @@ pub fn decode(mut file: impl Read) -> Result<SnapshotFile, Error> {
 
 /// Compiled once, not for each kind of file.
 fn decode_from(file: &mut dyn Read, json_max_bytes: u64) -> Result<SnapshotFile, Error> {
-    let file = Limited::new(file, FILE_MAX_BYTES, "the file");
-    let mut decoder = zstd::Decoder::new(file).map_err(Error::Bytes)?;
+    let mut decoder = zstd::Decoder::new(file.take(FILE_MAX_BYTES)).map_err(Error::Bytes)?;
     decoder
         .window_log_max(WINDOW_LOG_MAX)
         .map_err(Error::Bytes)?;
-    let json = BufReader::new(Limited::new(decoder, json_max_bytes, "its JSON"));
+    let json = BufReader::new(decoder.take(json_max_bytes));
     let mut reader = serde_json::Deserializer::from_reader(json);
     let read: Result<Document, _> = serde_path_to_error::deserialize(&mut reader);
     let document = read.map_err(|error| {
