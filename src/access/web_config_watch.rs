@@ -68,18 +68,11 @@ impl SeenFile {
 pub struct WebConfigWatch {
     path: PathBuf,
     in_force: RwLock<Arc<WebConfigInForce>>,
-    looks: Mutex<SeenFiles>,
+    seen: Mutex<Vec<SeenFile>>,
     disk: BlockingPool,
     is_hanging: AtomicBool,
     bucket: Mutex<TokenBucket>,
     began: Instant,
-}
-
-#[derive(Debug)]
-struct SeenFiles {
-    seen: Vec<SeenFile>,
-    /// The last reading failed just after a change, which may not have been complete: one more follows.
-    is_doubtful: bool,
 }
 
 impl WebConfigWatch {
@@ -96,10 +89,7 @@ impl WebConfigWatch {
         Ok(Arc::new(Self {
             path: path.to_owned(),
             in_force: RwLock::new(Arc::new(in_force)),
-            looks: Mutex::new(SeenFiles {
-                seen,
-                is_doubtful: false,
-            }),
+            seen: Mutex::new(seen),
             disk: BlockingPool::new(1),
             is_hanging: AtomicBool::new(false),
             bucket: Mutex::default(),
@@ -165,23 +155,11 @@ impl WebConfigWatch {
 
     /// Reads everything again if a file changed; says whether something new is in force.
     fn look(&self) -> Result<bool, Error> {
-        let (has_changed, is_doubtful) = {
-            let looks = self.looks.lock();
-            let has_changed = |file: &SeenFile| SeenFile::look(&file.path) != *file;
-            (looks.seen.iter().any(has_changed), looks.is_doubtful)
-        };
-        if !has_changed && !is_doubtful {
+        let has_changed = |file: &SeenFile| SeenFile::look(&file.path) != *file;
+        if !self.seen.lock().iter().any(has_changed) {
             return Ok(false);
         }
-        match self.read_again() {
-            Ok(()) => Ok(true),
-            // A certificate and its key are two files, and one is replaced before the other.
-            Err(_) if has_changed => {
-                self.looks.lock().is_doubtful = true;
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
+        self.read_again().map(|()| true)
     }
 
     /// Refuses a file that takes protection away: it may be half written, or cut off on a full disk.
@@ -219,10 +197,7 @@ impl WebConfigWatch {
             Err(error) => (before, Err(error)),
         };
         seen.extend(web.files().map(SeenFile::look));
-        *self.looks.lock() = SeenFiles {
-            seen,
-            is_doubtful: false,
-        };
+        *self.seen.lock() = seen;
         let in_force = WebConfigInForce::load(web).map_err(|refusal| refusal.of(&self.path));
         // The web configuration file's own error comes first.
         let loaded = in_force.map(|in_force| *self.in_force.write() = Arc::new(in_force));
