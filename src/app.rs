@@ -52,9 +52,6 @@ const FIRST_LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long the service waits for the last state writes.
 pub const LAST_WRITES: Duration = Duration::from_secs(1);
 
-/// Why a variable has no effect.
-pub(crate) const NO_SETTING: &str = "variables of settings begin with CRISWEEP__";
-
 /// Timeout for reading the configuration file.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -390,8 +387,5 @@ pub async fn set_up(
     };
     let config = load().await.map_err(anyhow::Error::msg)?;
     telemetry::init(&config.log).map_err(anyhow::Error::msg)?;
-    for variable in &config.strange {
-        tracing::warn!(variable, "has no effect: {NO_SETTING}");
-    }
     Ok((config, Arc::new(load)))
 }

@@ -17,14 +17,11 @@ pub mod service;
 pub mod status;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Config, Overrides};
-use crate::model::escape;
+use crate::config::Overrides;
 use crate::state::FileOwner;
-use crate::{app, telemetry};
 use check::CheckArgs;
 use command::args::{GcArgs, PlanArgs};
 use command::evidence::EvidenceArgs;
@@ -218,15 +215,6 @@ async fn remote(global: &Global) -> anyhow::Result<Option<ServiceAddress>> {
     Ok(remote)
 }
 
-/// Names the variables without effect on standard error, for commands whose log does not warn.
-fn say_strange(config: &Config, patience: Duration) {
-    for variable in &config.strange {
-        let variable = escape::line(variable);
-        let line = format!("crisweep: {variable} has no effect: {}", app::NO_SETTING);
-        telemetry::say(&line, patience);
-    }
-}
-
 /// The format of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -252,6 +240,8 @@ fn owner(text: &str) -> Result<FileOwner, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::CommandFactory;
 
     use super::*;

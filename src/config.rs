@@ -81,9 +81,6 @@ pub struct Config {
     pub web: access::Config,
     /// Logging.
     pub log: Log,
-    /// Environment variables that look like settings and are none.
-    #[serde(skip)]
-    pub strange: Vec<String>,
     /// Keys whose new values wait for a restart.
     #[serde(skip)]
     pub needs_restart: Vec<&'static str>,

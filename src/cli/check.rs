@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::command::args::whole;
 use crate::app;
 use crate::cli::service::{ServiceFailureKind, ServiceQuery, Site};
-use crate::cli::{Global, refused, remote, say_strange};
+use crate::cli::{Global, refused, remote};
 use crate::config::Thresholds;
 use crate::gc::Policy;
 use crate::health::{HealthFacts, HealthFinding, HealthReport, RuntimeHealth};
@@ -181,7 +181,6 @@ async fn inspect(args: &CheckArgs, global: Global, by: Instant) -> HealthReport 
             return HealthReport::unknown("configuration refused; crisweep config FILE says why");
         }
     };
-    say_strange(&config, Duration::ZERO);
     let remote = match remote(&global).await {
         Ok(remote) => remote,
         Err(error) => {

@@ -10,7 +10,7 @@ use super::demo;
 use super::service::Site;
 use super::{
     Cli, Command, Ending, PrepareStateArgs, USUAL_FILE, check, command, doctor, explain, help,
-    output, passes, refused, remote, rules, say_strange, status,
+    output, passes, refused, remote, rules, status,
 };
 use crate::config::Config;
 use crate::model::escape;
@@ -85,10 +85,6 @@ async fn run_command(mut cli: Cli) -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    // The log of `gc` has errors only.
-    if let Some(Command::Gc(_)) = cli.command {
-        say_strange(&config, LAST_LINES);
-    }
     let asks = cli.command.as_ref().is_some_and(asks_a_service);
     let remote = match asks.then(|| remote(&cli.global)) {
         Some(remote) => remote.await,
@@ -253,10 +249,7 @@ fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
         Ok(config)
     });
     match checked {
-        Ok(config) => {
-            say_strange(&config, LAST_LINES);
-            printed(output::print(&config.effective_yaml()))
-        }
+        Ok(config) => printed(output::print(&config.effective_yaml())),
         Err(error) => {
             print_error(&error);
             ExitCode::from(EXIT_USAGE)

@@ -32,8 +32,6 @@ pub(super) struct Layers {
     /// What set a key, if not the file.
     set_by: BTreeMap<String, String>,
     pub(super) problems: Vec<ConfigProblem>,
-    /// Variables that look like ours and have no effect.
-    pub(super) strange: Vec<String>,
 }
 
 impl Layers {
@@ -47,7 +45,6 @@ impl Layers {
             known,
             set_by: BTreeMap::new(),
             problems: Vec::new(),
-            strange: Vec::new(),
         }
     }
 
@@ -82,15 +79,13 @@ impl Layers {
         }
     }
 
-    /// Adds variables of any name; ignores those that are not ours, except near misses.
+    /// Adds variables of any name; ignores those that are not ours.
     pub(super) fn environment(&mut self, env: HashMap<String, String>) {
         let mut env: Vec<_> = env.into_iter().collect();
         env.sort();
         for (name, text) in env {
             let Some(key) = name.strip_prefix(PREFIX) else {
-                if is_near(&name) {
-                    self.refuse_near(name);
-                }
+                self.refuse_near(&name);
                 continue;
             };
             let key = key.to_lowercase().replace("__", ".");
@@ -179,7 +174,6 @@ impl Layers {
             }
         }
         if self.problems.is_empty() {
-            config.strange = self.strange;
             Ok((config, self.tree))
         } else {
             Err(Error::Invalid(self.problems))
@@ -222,17 +216,14 @@ impl Layers {
         false
     }
 
-    /// Refuses a variable that equals a key's except for an underscore. Ignores others: they may belong to
-    /// other programs.
-    fn refuse_near(&mut self, name: String) {
+    /// Refuses a variable that equals a key's except for an underscore. Ignores others: containers get variables of many
+    /// origins.
+    fn refuse_near(&mut self, name: &str) {
         let single = |name: &str| name.replace("__", "_").to_uppercase();
         let mut variables = self.known.iter().map(|key| variable(key));
-        match variables.find(|meant| single(meant) == single(&name)) {
-            Some(meant) => {
-                let text = format!("is no variable of crisweep; did you mean {meant}?");
-                self.problem(&name, text);
-            }
-            None => self.strange.push(name),
+        if let Some(meant) = variables.find(|meant| single(meant) == single(name)) {
+            let text = format!("is no variable of crisweep; did you mean {meant}?");
+            self.problem(name, text);
         }
     }
 
@@ -316,35 +307,6 @@ fn path(steps: &[Step]) -> String {
 fn is_within(path: &str, other: &str) -> bool {
     path.strip_prefix(other)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-}
-
-/// The variables that name the service to commands (`cli/service`), after `CRISWEEP_`.
-const OF_COMMANDS: [&str; 7] = [
-    "URL",
-    "TOKEN",
-    "TOKEN_FILE",
-    "CA_FILE",
-    "CERT_FILE",
-    "KEY_FILE",
-    "SERVER_NAME",
-];
-
-/// Says whether a foreign variable looks like a misspelled one of ours. Ignores those that Kubernetes sets
-/// for a Service of our name (`CRISWEEP_SERVICE_HOST`, `CRISWEEP_PORT_20950_TCP_ADDR`).
-fn is_near(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix("CRISWEEP_") else {
-        return false;
-    };
-    if OF_COMMANDS.contains(&rest) {
-        return false;
-    }
-    let of_service = ["SERVICE_HOST", "SERVICE_PORT", "PORT"].iter().any(|word| {
-        let found = rest.match_indices(word);
-        found
-            .into_iter()
-            .any(|(at, _)| at == 0 || rest[..at].ends_with('_'))
-    });
-    !of_service
 }
 
 /// Returns the name of the variable that sets a key.

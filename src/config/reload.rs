@@ -53,7 +53,6 @@ impl Config {
             source: Box::new(source),
         })?;
         Ok(Self {
-            strange: self.strange,
             is_blank: self.is_blank,
             needs_restart,
             ..config.with(tree)

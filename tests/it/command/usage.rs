@@ -167,19 +167,6 @@ async fn a_variable_that_is_no_text_is_refused_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_variable_without_effect_is_named_by_commands_whose_log_has_errors_only() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = write(dir.path(), &config(dir.path(), &json!({})));
-    for command in ["config", "check", "gc"] {
-        let args = [command, "--config.file", file.to_str().unwrap()];
-        let mut command = program();
-        let output = command.args(args).env("CRISWEEP_FOO", "1").output();
-        let said = text(&output.await.unwrap().stderr);
-        assert!(said.contains("CRISWEEP_FOO has no effect"), "{said}");
-    }
-}
-
-#[tokio::test]
 async fn version_and_help_answer_without_any_runtime() {
     let output = run(&["--version"]).await;
     assert_eq!(output.status.code(), Some(0));
