@@ -124,7 +124,7 @@ pub async fn serve(
     let working = loops.spawn_apart("the worker", async move { worker.run().await });
     // A runtime that is down is no reason to wait: it is waited for, and /-/ready says so.
     manager.ready().await;
-    loops.spawn_unwatched(reporting.report(service.clone(), shutdown.clone()));
+    loops.spawn_unwatched(reporting.report(shutdown.clone()));
     let name = stop_asked(signals, &service).await;
     tracing::info!(
         signal = name,

@@ -75,12 +75,6 @@ impl Manager {
         self.tell("WATCHDOG=1").await;
     }
 
-    /// What the service does, in a line for people. Line breaks would begin another message: they are dropped.
-    pub async fn status(&self, line: &str) {
-        let line: String = line.chars().filter(|it| !it.is_control()).collect();
-        self.tell(&format!("STATUS={line}")).await;
-    }
-
     async fn tell(&self, message: &str) {
         let Some(socket) = &self.socket else { return };
         let sent = tokio::time::timeout(SEND_TIMEOUT, send(socket, message)).await;
@@ -133,17 +127,5 @@ mod tests {
         for socket in ["vsock:2:1234", "notify", &long] {
             assert!(Manager::at(OsStr::new(socket)).is_err(), "{socket}");
         }
-    }
-
-    #[tokio::test]
-    async fn a_status_is_one_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("notify");
-        let socket = UnixDatagram::bind(&path).unwrap();
-        let manager = Manager::at(path.as_os_str()).unwrap();
-        manager.status("fine\nREADY=1").await;
-        let mut text = [0; 64];
-        let bytes = socket.recv(&mut text).unwrap();
-        assert_eq!(&text[..bytes], b"STATUS=fineREADY=1");
     }
 }
