@@ -187,28 +187,14 @@ fn read(answer: ListPodsResponse, node: &str) -> Result<PodList, ParseError> {
 }
 
 fn advice(status: &tonic::Status) -> String {
-    match status.code() {
-        Code::FailedPrecondition => {
-            "the kubelet has not seen all its sources of pods yet (FAILED_PRECONDITION)".to_owned()
-        }
-        Code::Unimplemented => "this kubelet does not serve v1alpha1.Pods (UNIMPLEMENTED): use \
-                                another pods.source"
-            .to_owned(),
-        Code::OutOfRange => format!("its answer is larger than {ANSWER_MAX_BYTES} bytes"),
-        Code::Ok
-        | Code::Cancelled
-        | Code::Unknown
-        | Code::InvalidArgument
-        | Code::DeadlineExceeded
-        | Code::NotFound
-        | Code::AlreadyExists
-        | Code::PermissionDenied
-        | Code::ResourceExhausted
-        | Code::Aborted
-        | Code::Internal
-        | Code::Unavailable
-        | Code::DataLoss
-        | Code::Unauthenticated => format!("{:?}: {}", status.code(), status.message()),
+    let code = status.code();
+    if code == Code::FailedPrecondition {
+        "the kubelet has not seen all its sources of pods yet (FAILED_PRECONDITION)".to_owned()
+    } else if code == Code::Unimplemented {
+        "this kubelet does not serve v1alpha1.Pods (UNIMPLEMENTED): use another pods.source"
+            .to_owned()
+    } else {
+        format!("{code:?}: {}", status.message())
     }
 }
 
