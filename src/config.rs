@@ -296,7 +296,6 @@ impl Config {
         let asks = self.web.token_review.enabled || self.fleet.asks() || self.events.enabled;
         let other_users = if asks { SourceName::VARIANTS } else { &[] };
         self.pods.validate(other_users, refuse);
-        self.web.validate(refuse);
         self.alertmanager.validate(refuse);
         let knows_api_server = self.pods.api_server().is_some();
         self.fleet.validate(knows_api_server, refuse);

@@ -79,20 +79,6 @@ impl BearerTokenFiles {
     }
 }
 
-impl Config {
-    /// Checks the keys against each other.
-    pub fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
-        let mut listen = self.listen.iter().enumerate();
-        let takes_a_free_port = |it: &Listen| matches!(it, Listen::Tcp(it) if it.port() == 0);
-        let double = listen.find(|(index, address)| {
-            !takes_a_free_port(address) && self.listen.iter().take(*index).any(|it| it == *address)
-        });
-        if let Some((_, address)) = double {
-            refuse("web.listen", format!("names {address} twice"));
-        }
-    }
-}
-
 fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Listen>, D::Error> {
     let addresses: Vec<Listen> = ListOf::<Address>::read(from)?;
     if addresses.is_empty() {
