@@ -13,7 +13,7 @@ pub(crate) mod tls;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use reqwest::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue};
 use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 
 use crate::system::blocking::BlockingPool;
@@ -89,8 +89,6 @@ impl Error {
 pub struct HttpResponse {
     /// Its status.
     pub status: StatusCode,
-    /// Its content type.
-    pub content_type: Option<String>,
     /// Its body; empty where the client does not read it, such as that of most errors.
     pub bytes: Vec<u8>,
 }
@@ -239,11 +237,8 @@ pub(crate) async fn answer(
 ) -> Result<HttpResponse, Error> {
     let mut response = request.send().await.map_err(failed)?;
     let status = response.status();
-    let content_type = response.headers().get(CONTENT_TYPE);
-    let content_type = content_type.and_then(|value| value.to_str().ok());
     let mut answer = HttpResponse {
         status,
-        content_type: content_type.map(str::to_owned),
         bytes: Vec::new(),
     };
     if !has_body(status) {

@@ -11,28 +11,22 @@ use crate::model::PodList;
 /// Says what to do about a status other than 200.
 type Advice = fn(&ApiServer, StatusCode) -> String;
 
-/// Gets `path`; returns the answer's bytes, and a name for it: the request, and the answer's content type.
-pub(super) async fn get(
-    client: &ApiClient,
-    path: &str,
-    advice: Advice,
-) -> Result<(Vec<u8>, String), Error> {
-    let what = client.server.line("GET", path);
+/// Gets `path`; returns the answer's bytes.
+pub(super) async fn get(client: &ApiClient, path: &str, advice: Advice) -> Result<Vec<u8>, Error> {
+    let what = || client.server.line("GET", path);
     let answer = client.get(path).await;
     let answer = answer.map_err(|source| Error::Request {
-        what: what.clone(),
+        what: what(),
         source,
     })?;
     if answer.status != StatusCode::OK {
         return Err(Error::Refused {
             advice: advice(&client.server, answer.status),
-            what,
+            what: what(),
             status: answer.status,
         });
     }
-    let content_type = answer.content_type.as_deref();
-    let what = format!("{what} ({})", content_type.unwrap_or("no content type"));
-    Ok((answer.bytes, what))
+    Ok(answer.bytes)
 }
 
 /// Gets `path`, and reads the pods from the answer with `parse`.
@@ -43,7 +37,11 @@ pub(super) async fn pods(
     last_answer: &mut LastAnswer,
     parse: impl FnOnce(&[u8]) -> Result<PodList, ParseError>,
 ) -> Result<PodList, Error> {
-    let (bytes, what) = get(client, path, advice).await?;
-    let list = last_answer.parse(&bytes, parse);
-    list.map_err(|source| Error::NotPods { what, source })
+    let bytes = get(client, path, advice).await?;
+    last_answer
+        .parse(&bytes, parse)
+        .map_err(|source| Error::NotPods {
+            what: client.server.line("GET", path),
+            source,
+        })
 }

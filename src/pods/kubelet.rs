@@ -21,7 +21,7 @@ pub(super) async fn list(
 
 /// Reads the kubelet's `/configz`. Asked for people alone, never for pods.
 pub(super) async fn configz(client: &ApiClient) -> Result<Vec<u8>, Error> {
-    Ok(get(client, "/configz", configz_advice).await?.0)
+    get(client, "/configz", configz_advice).await
 }
 
 fn configz_advice(server: &ApiServer, status: StatusCode) -> String {

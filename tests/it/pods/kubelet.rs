@@ -92,7 +92,7 @@ async fn an_answer_that_is_no_pod_list_removes_nothing_until_a_good_one_comes() 
         (Reply::json(&page), "a partial pod list"),
         (
             Reply::of("200 OK", "text/html", "<html>login</html>"),
-            "(text/html)",
+            "not a pod list",
         ),
         (Reply::of("204 No Content", "application/json", ""), "204"),
         (Reply::status("401 Unauthorized"), "pods.kubelet_token_file"),
