@@ -94,13 +94,8 @@ fn server_name(cluster: &Cluster) -> Result<Option<String>, String> {
 /// Not `Kubeconfig::from_yaml`: its parser recurses up to 2,000 levels, which a small stack does not hold.
 fn read(bytes: &[u8]) -> Result<Kubeconfig, String> {
     let text = std::str::from_utf8(bytes).map_err(|_not_text| "it is no text in UTF-8")?;
-    let documents = serde_saphyr::from_multiple_with_options(text, yaml::options(DEPTH_MAX));
-    let documents: Vec<Kubeconfig> =
-        documents.map_err(|error| format!("it is no kubeconfig: {}", yaml::place(&error)))?;
-    let merged = documents
-        .into_iter()
-        .try_fold(Kubeconfig::default(), Kubeconfig::merge);
-    merged.map_err(|_its_documents_differ| "its documents do not go together".to_owned())
+    let file = serde_saphyr::from_str_with_options(text, yaml::options(DEPTH_MAX));
+    file.map_err(|error| format!("it is no kubeconfig: {}", yaml::place(&error)))
 }
 
 fn chosen(file: &Kubeconfig, wanted: Option<&str>) -> Result<Context, String> {
