@@ -1,6 +1,6 @@
 //! Runs the removals of a batch, a few at a time; slow ones run on beside later batches.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -254,6 +254,12 @@ impl Executor {
 
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty()
+    }
+
+    /// Returns the objects of a target whose removal has begun and is not noted yet.
+    pub(super) fn ids_of(&self, target: Target) -> BTreeSet<Text> {
+        let started = self.started.values().filter(|it| it.target == target);
+        started.map(|it| it.id.clone()).collect()
     }
 
     /// Waits until a removal ends, a moment passes, or the pass must end.

@@ -124,6 +124,21 @@ async fn a_sandbox_that_fails_before_the_rest_makes_the_pass_partial() {
 }
 
 #[tokio::test]
+async fn a_removal_that_takes_longer_than_the_rest_is_not_begun_a_second_time() {
+    let slow = old(9).cni(Cni::slow(seconds(5)));
+    let rig = Rig::with(crowded().pod(slow).build(), lagging(1), changes("2s")).await;
+    let pass = rig.gc("").await;
+    assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&pass["outcome"], &report["planned"], &report["removed"]),
+        (&json!("completed"), &json!(13), &json!(13)),
+        "{pass:#}"
+    );
+    assert_eq!(rig.subjects(Rpc::RemovePodSandbox).len(), 13);
+}
+
+#[tokio::test]
 async fn on_lists_that_fit_the_newest_record_waits_until_the_pod_was_seen_over() {
     let node = nodes::healthy()
         .pods(3, |n| {
