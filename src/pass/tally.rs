@@ -199,11 +199,14 @@ impl<'a> Tally<'a> {
     /// Counts an outcome in the report, for the circuit breaker and for the look after the pass.
     fn count(&mut self, done: &FinishedRemoval, failed_before: bool) {
         let (subject, outcome) = (&done.removal.subject, &done.outcome);
+        let object = (subject.target, subject.id.clone());
         let failed = matches!(outcome, RemovalOutcome::Failed { .. });
+        // In an earlier pass, not before the rest of this one.
+        let failed_again = failed && failed_before && !self.failed.contains(&object);
         self.ended_since_look += 1;
         self.record.update(|pass| {
             if let Some(report) = pass.targets.get_mut(&subject.target) {
-                report.failed_again += u64::from(failed && failed_before);
+                report.failed_again += u64::from(failed_again);
                 report.count(outcome, subject.size_bytes());
             }
         });
@@ -217,7 +220,6 @@ impl<'a> Tally<'a> {
             *attempts += 1;
             *failures += u64::from(failed);
         }
-        let object = (subject.target, subject.id.clone());
         match subject.target {
             Target::Containers | Target::Sandboxes | Target::Images if outcome.is_gone() => {
                 self.gone.insert(object);

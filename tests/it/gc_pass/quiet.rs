@@ -124,6 +124,24 @@ async fn a_sandbox_that_fails_before_the_rest_makes_the_pass_partial() {
 }
 
 #[tokio::test]
+async fn a_sandbox_that_fails_before_and_after_the_rest_had_not_failed_in_an_earlier_pass() {
+    let stuck = old(9).cni(Cni::failing());
+    let mut changes = changes("2s");
+    changes["quarantine"] = json!({ "base": "1ms" });
+    let rig = Rig::with(crowded().pod(stuck).build(), lagging(1), changes).await;
+    // As long as the failing one, which would be left behind otherwise.
+    rig.sim
+        .set_cni_default(Cni::slow(Duration::from_millis(15)));
+    let pass = rig.gc("").await;
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&pass["outcome"], &report["failed_again"]),
+        (&json!("partial"), &json!(0)),
+        "{pass:#}"
+    );
+}
+
+#[tokio::test]
 async fn a_removal_that_takes_longer_than_the_rest_is_not_begun_a_second_time() {
     let slow = old(9).cni(Cni::slow(seconds(5)));
     let rig = Rig::with(crowded().pod(slow).build(), lagging(1), changes("2s")).await;
