@@ -89,10 +89,17 @@ impl PassRun<'_> {
             // They may stay because the pod source has failed since the plan.
             self.report_knowledge(look, &[target].into());
         }
-        let why = progress::why(skipped.into_iter());
-        self.record.error(format!(
-            "{target}: planned objects stay, because a later look keeps them{why}"
-        ));
+        let words = |counts: &BTreeMap<&'static str, u64>| {
+            let why = progress::why(counts.iter().map(|(why, count)| (*why, *count)));
+            format!("{target}: planned objects stay, because a later look keeps them{why}")
+        };
+        // One error for all looks of the pass.
+        let all = self.tally.skipped.entry(target).or_default();
+        self.record.retract(&words(all));
+        for (why, count) in skipped {
+            *all.entry(why).or_default() += count;
+        }
+        self.record.error(words(all));
     }
 
     /// Reports what is known of the pods, and what is kept because too little is known.

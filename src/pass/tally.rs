@@ -45,6 +45,8 @@ pub(super) struct Tally<'a> {
     pub(super) has_failed_log: bool,
     /// Removals that ended since the latest look.
     pub(super) ended_since_look: u64,
+    /// How many planned objects later looks kept, and why.
+    pub(super) skipped: BTreeMap<Target, BTreeMap<&'static str, u64>>,
     /// The first object that was skipped, and why.
     pub(super) first_skip: Option<String>,
     /// Ids of objects that failed or were skipped, and why they were to go.
@@ -72,6 +74,7 @@ impl<'a> Tally<'a> {
             went_away: false,
             has_failed_log: false,
             ended_since_look: 0,
+            skipped: BTreeMap::new(),
             first_skip: None,
             stayed: BTreeMap::new(),
             gone_for: BTreeMap::new(),

@@ -1,5 +1,7 @@
 //! What changes between the plan and the removal.
 
+use std::collections::BTreeSet;
+
 use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
 use crisweep_proto::cri::{
     ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, RemoveContainerRequest,
@@ -11,7 +13,7 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 
 use crate::support::wait::until_true;
-use crate::support::{Rig, nodes};
+use crate::support::{Rig, nodes, until};
 
 /// Starts a pass whose question before the removal hangs, changes the node, and continues.
 async fn change_before_the_removal(
@@ -350,4 +352,49 @@ async fn a_container_that_names_no_sandbox_keeps_those_of_its_pod() {
     rig.metrics()
         .await
         .is("cri_list_malformed_rows{list=\"containers\"}", 1.0);
+}
+
+#[tokio::test]
+async fn what_many_looks_keep_is_one_error_and_why_the_pass_ended_another() {
+    let created = |number| {
+        let pod = PodSpec::new(&format!("slow-{number}"));
+        pod.created("app", 0, hours(3)).running("app", 1)
+    };
+    // Each batch has a look of its own.
+    let changes = json!({
+        "collect": { "max_age": "0s" },
+        "gc": { "batch_size": 1, "batch_pause": "10ms" },
+        "policy": { "containers": { "max_per_container": 0 } },
+    });
+    let rig = Rig::start(nodes::healthy().pods(150, created), changes).await;
+    let ids = (0..150).filter_map(|number| {
+        rig.sim
+            .container_id(&format!("default/slow-{number}/app#0"))
+    });
+    let mut last = ids.collect::<BTreeSet<String>>().into_iter().rev();
+    let id = rig.begin_gc("target=containers").await;
+    let of_pass = async |figure: &str| {
+        let pass = rig.pass(&id).await;
+        pass["targets"]["containers"][figure].as_u64()
+    };
+    until("it has planned", || async {
+        (of_pass("planned").await == Some(150)).then_some(())
+    })
+    .await;
+    for changed in 1..=55 {
+        let last = last.next().unwrap();
+        assert!(rig.sim.change(|node| node.start_container(&last)));
+        until("a look has found it", || async {
+            (of_pass("skipped").await >= Some(changed)).then_some(())
+        })
+        .await;
+    }
+    rig.delete(&format!("/api/v1/passes/{id}")).await;
+    let pass = rig.finished(&id).await;
+    let [skipped, cancelled] = pass["errors"].as_array().unwrap().as_slice() else {
+        panic!("{pass:#}");
+    };
+    let why = "containers: planned objects stay, because a later look keeps them (running 55)";
+    assert_eq!(skipped, why);
+    assert!(cancelled.as_str().unwrap().starts_with("cancelled by"));
 }
