@@ -57,8 +57,9 @@ struct BeforeFirstBatch {
 pub(super) struct BeforeBatch {
     /// Sum of the listed sizes removed before.
     freed: u64,
-    /// The file system's usage, if the batch is to free space.
     usage: Option<FilesystemUsage>,
+    /// An image of the batch goes for space.
+    makes_room: bool,
 }
 
 impl PassRun<'_> {
@@ -87,10 +88,10 @@ impl PassRun<'_> {
     }
 
     pub(super) fn measure_before(&mut self, look: &Look, batch: &[Removal]) {
-        let makes_room = batch.iter().any(|it| it.reason == RemoveReason::Space);
         self.space.before = Some(BeforeBatch {
             freed: self.freed_images(),
-            usage: usage(look).filter(|_| makes_room),
+            usage: usage(look),
+            makes_room: batch.iter().any(|it| it.reason == RemoveReason::Space),
         });
     }
 
@@ -104,7 +105,9 @@ impl PassRun<'_> {
             return Ok(());
         };
         *look = self.look_again().await?;
-        if !self.has_gained(before, look).await? {
+        // A further round, or the end, judges by the room that is there after the last batch.
+        let is_last = self.space.is_wanted && queue.is_empty();
+        if (before.makes_room || is_last) && !self.has_gained(before, look).await? {
             self.space.gained_too_little = true;
             let mut due = queue.take();
             due.retain(|removal| removal.reason != RemoveReason::Space);

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use crisweep_sim::{Fault, NodeBuilder, Options};
+use crisweep_sim::{Fault, NodeBuilder, Options, Rpc};
 use serde_json::{Value, json};
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::support::Rig;
 use crate::support::tmpfs::Tmpfs;
-use crate::support::wait::until_true;
+use crate::support::wait::{until, until_true};
 
 /// The file system's size.
 const SIZE_MIB: u32 = 64;
@@ -345,4 +345,34 @@ async fn images_that_are_gone_and_freed_nothing_make_a_pass_by_age_partial() {
     let bytes = |when: &str| pass[when]["image_fs_used_bytes"].as_u64().unwrap();
     assert_eq!(bytes("before"), bytes("after"));
     assert_eq!(rig.gc("target=images").await["outcome"], "nothing-to-do");
+}
+
+#[tokio::test]
+async fn room_that_comes_a_while_after_images_went_by_age_is_waited_for() {
+    let disk = Tmpfs::mount(SIZE_MIB);
+    // With 16 MiB of images and 1.5 of others, of 64: 68 %.
+    fill(disk.path(), 26);
+    let mut changes = thresholds(60, 50, 50);
+    changes["policy"]["images"]["max_age"] = json!("4s");
+    let rig = rig(idle(4), &disk, changes).await;
+    until("the images are old", || async {
+        (judged(&plan(&rig).await, &tag(1)).1 == "age").then_some(())
+    })
+    .await;
+    use_once(&rig, &tag(0)).await;
+    // The file system keeps the room of a file that is open.
+    let files = fs::read_dir(disk.path()).unwrap();
+    let files = files.map(|it| File::open(it.unwrap().path()).unwrap());
+    let files: Vec<File> = files.collect();
+    let id = rig.begin_gc("target=images").await;
+    until_true("three are removed", || removed(&rig).len() >= 3).await;
+    let asked = rig.sim.call_count(Rpc::ImageFsInfo);
+    until_true("it was measured twice", || {
+        rig.sim.call_count(Rpc::ImageFsInfo) > asked + 1
+    })
+    .await;
+    drop(files);
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert!(is_there(&rig, &tag(0)), "{pass:#}");
 }
