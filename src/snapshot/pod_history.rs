@@ -73,8 +73,12 @@ impl PodHistories {
     ) {
         let of_logs = found.uids_of_logs();
         let shown = found.uids(&of_logs);
-        if found.is_whole() || self.pods.len() >= KNOWN_MAX {
-            self.pods.retain(|uid, _| shown.contains(uid));
+        let is_whole = found.is_whole();
+        if is_whole || self.pods.len() >= KNOWN_MAX {
+            // Of a static pod that is unseen now, the next look may show containers alone: they do not tell its source.
+            let stays = |entry: &PodEntry| !is_whole && entry.is_static();
+            self.pods
+                .retain(|uid, entry| shown.contains(uid) || stays(entry));
         }
         for uid in Vec::from_iter(shown) {
             if !self.pods.contains_key(uid) {
@@ -179,6 +183,11 @@ impl PodHistories {
 }
 
 impl PodEntry {
+    fn is_static(&self) -> bool {
+        self.config_source
+            .is_some_and(|source| source != ConfigSource::Api)
+    }
+
     fn note(&mut self, statement: Statement, at: Instant) {
         match statement {
             Statement::Exists => (self.absent_since, self.over_since) = (None, None),

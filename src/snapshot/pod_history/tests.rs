@@ -443,31 +443,49 @@ async fn another_source_ends_what_the_last_one_said_and_makes_no_exit_older() {
     assert_eq!(exits[&uid("a")], node.clock - SECOND);
 }
 
+fn of_pod(uid: PodUid) -> PodRef {
+    let (namespace, name) = ("default".into(), "short".into());
+    PodRef {
+        uid,
+        namespace,
+        name,
+    }
+}
+
+/// So many containers, each of a pod of its own.
+fn containers(numbers: std::ops::Range<usize>) -> Vec<Container> {
+    let of = container_in_state_unknown('a');
+    let of_number = |number: usize| Container {
+        pod: Some(of_pod(uid(&number.to_string())).into()),
+        ..of.clone()
+    };
+    numbers.map(of_number).collect()
+}
+
 /// One list may be over its limit for weeks.
 #[tokio::test(start_paused = true)]
 async fn pods_that_incomplete_looks_no_longer_show_are_bounded() {
     let mut node = Observer::new();
     node.coverage = Coverage::Living;
-    let of = container_in_state_unknown('a');
-    let pod = |number: usize| {
-        let uid = uid(&number.to_string());
-        let (namespace, name) = ("default".into(), "short".into());
-        PodRef {
-            uid,
-            namespace,
-            name,
-        }
-    };
     for half in [0..KNOWN_MAX / 2, KNOWN_MAX / 2..KNOWN_MAX] {
-        node.containers = half
-            .map(|number| Container {
-                pod: Some(pod(number).into()),
-                ..of.clone()
-            })
-            .collect();
+        node.containers = containers(half);
         node.look("", "");
     }
     assert_eq!(node.histories.pods.len(), KNOWN_MAX);
     node.look("", "");
     assert_eq!(node.histories.pods.len(), KNOWN_MAX / 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn above_that_bound_a_pod_that_was_static_stays_known_as_static() {
+    let mut node = Observer::new();
+    node.coverage = Coverage::Living;
+    node.look("ab", "b");
+    let entry = node.histories.pods.get_mut(&uid("a")).unwrap();
+    entry.config_source = Some(ConfigSource::File);
+    node.containers = containers(0..KNOWN_MAX);
+    node.look("", "b");
+    let seen = node.look("", "b");
+    assert_eq!(seen[&uid("a")].config_source, Some(ConfigSource::File));
+    assert!(!seen.contains_key(&uid("b")));
 }
