@@ -156,6 +156,25 @@ async fn a_pod_is_not_whole_after_an_answer_that_may_lack_a_record() {
     }
 }
 
+#[tokio::test]
+async fn with_a_list_of_all_ids_nothing_else_is_remembered() {
+    let mut read = PartRead::new().await;
+    let [first, second] = &read.containers;
+    let own = |row: &Container| (Box::from(row.id.as_str()), Some(uid(row)));
+    let stranger = ListFilter::Pod(uid(&read.stranger));
+    let row_cache = &mut read.row_cache;
+    row_cache
+        .refused
+        .extend([read.part.clone(), stranger.clone()]);
+    row_cache.read.insert(stranger);
+    row_cache.note_gone("third");
+    let ids = [own(first), own(second)].into();
+    row_cache.fill(&ids, &mut FoundRows::default());
+    let own = BTreeSet::from([read.part.clone()]);
+    assert_eq!((&row_cache.refused, &row_cache.read), (&own, &own));
+    assert!(!row_cache.is_gone("third"));
+}
+
 /// Asserts that the list has every record of each whole pod.
 fn assert_none_is_missing(rig: &Rig, listed: &Listing<Container>) {
     let ids: BTreeSet<&str> = listed.rows.iter().map(|row| row.id.as_str()).collect();
