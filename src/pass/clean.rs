@@ -316,7 +316,8 @@ impl PassRun<'_> {
     fn conclude(&mut self, target: Target, queue: &mut Queue) {
         for (id, outcome) in std::mem::take(&mut self.tally.ended) {
             if let Some(held) = queue.ended(&id, &outcome) {
-                self.runner.hold(self.record, target, &held);
+                let back_off = self.config.quarantine;
+                self.runner.hold(self.record, target, &held, back_off);
             }
         }
     }

@@ -78,16 +78,23 @@ impl Quarantine {
         }
     }
 
-    /// Postpones sandboxes without a failure of their own: the probe of their class failed.
-    pub fn hold(&mut self, ids: &[PodSandboxId], until: Timestamp, now: Timestamp) {
-        for id in ids {
-            if let Some(entry) = self.entries.get_mut(id)
+    /// Postpones sandboxes of a class without a failure of their own, and returns until when: the next try of the one
+    /// that was tried for them, or, if others went, the first wait of a back-off.
+    pub(super) fn hold(&mut self, held: &HeldBack, back_off: BackOff, now: Timestamp) -> Timestamp {
+        let first = later(now, back_off.wait(1));
+        let tried = PodSandboxId::new(held.tried.as_str()).and_then(|id| self.entries.get(&id));
+        let tried = tried.filter(|_| !held.others_went);
+        let until = tried.map_or(first, |entry| entry.known.next_try);
+        let ids = held.removals.iter().map(|it| it.subject.id.as_str());
+        for id in ids.filter_map(PodSandboxId::new) {
+            if let Some(entry) = self.entries.get_mut(&id)
                 && entry.known.next_try < until
             {
                 entry.known.next_try = until;
                 entry.wait = until.duration_since(now);
             }
         }
+        until
     }
 
     /// Forgets a removed sandbox.
@@ -134,6 +141,14 @@ impl Quarantine {
     /// Returns a sandbox's entry.
     pub fn get(&self, id: &PodSandboxId) -> Option<&Quarantined> {
         self.entries.get(id).map(|entry| &entry.known)
+    }
+
+    pub(super) fn known_failures(&self) -> BTreeMap<String, KnownFailure> {
+        let known = self.entries.iter().map(|(id, entry)| {
+            let (class, failures) = (entry.known.class, entry.known.failures);
+            (id.to_string(), KnownFailure { class, failures })
+        });
+        known.collect()
     }
 
     fn put(
@@ -199,29 +214,18 @@ impl Runner {
     }
 
     pub(super) fn known_failures(&self) -> BTreeMap<String, KnownFailure> {
-        let quarantine = self.quarantine.lock();
-        let known = quarantine.all().into_iter().map(|(id, known)| {
-            let (class, failures) = (known.class, known.failures);
-            (id.to_string(), KnownFailure { class, failures })
-        });
-        known.collect()
+        self.quarantine.lock().known_failures()
     }
 
-    /// Postpones the sandboxes of a class until the next attempt of its probe.
-    pub(super) fn hold(&self, record: &PassRecord, target: Target, held: &HeldBack) {
-        let ids = held.removals.iter();
-        let ids: Vec<PodSandboxId> = ids
-            .filter_map(|removal| PodSandboxId::new(removal.subject.id.as_str()))
-            .collect();
-        let now = now(self);
-        let until = {
-            let mut quarantine = self.quarantine.lock();
-            let tried = PodSandboxId::new(held.tried.as_str());
-            let until = tried.and_then(|id| Some(quarantine.get(&id)?.next_try));
-            let until = until.unwrap_or(now);
-            quarantine.hold(&ids, until, now);
-            until
-        };
+    /// Postpones the sandboxes of a class, and reports it.
+    pub(super) fn hold(
+        &self,
+        record: &PassRecord,
+        target: Target,
+        held: &HeldBack,
+        back_off: BackOff,
+    ) {
+        let until = self.quarantine.lock().hold(held, back_off, now(self));
         let count = u64::try_from(held.removals.len()).unwrap_or(u64::MAX);
         record.update(|pass| {
             let report = pass.targets.entry(target).or_default();

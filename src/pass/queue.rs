@@ -4,13 +4,16 @@
 //! by class: one sandbox of each class is tried first, as a probe, and the others follow only if it succeeds.
 //! So a common cause (for example a CNI plugin that is down) costs one removal per back-off, not hundreds.
 //!
+//! The sandboxes of a class come by failures, the fewest first, then by id. Ids are random: in the order of creation,
+//! sandboxes of one incident, each with a cause of its own, would be the probes for hours while the others could go.
+//!
 //! Those during whose removal the runtime went away come after the ones that never failed, each alone: one of them may
 //! be the cause.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::gc::Removal;
-use crate::model::{FailureClass, RemovalOutcome};
+use crate::model::{FailureClass, RemovalOutcome, Text};
 
 /// This many failures in a row after a successful probe mean that the common cause is back.
 const GROUP_FAILURES_MAX: usize = 5;
@@ -36,8 +39,10 @@ pub(super) enum NextStep {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct HeldBack {
     pub(super) class: FailureClass,
-    /// The probe.
+    /// The probe, or the last one that failed after others had gone.
     pub(super) tried: String,
+    /// Others of the class went in this pass.
+    pub(super) others_went: bool,
     pub(super) removals: Vec<Removal>,
 }
 
@@ -55,7 +60,8 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct FailureGroup {
-    waiting: VecDeque<Removal>,
+    /// By failures and id.
+    waiting: BTreeMap<(u32, Text), Removal>,
     probe: ClassProbe,
     failures_in_a_row: usize,
 }
@@ -93,7 +99,7 @@ impl Queue {
         let mut all: Vec<Removal> = std::mem::take(&mut self.fresh).into();
         all.extend(self.alone.drain(..));
         let groups = self.groups.values_mut();
-        all.extend(groups.flat_map(|group| group.waiting.drain(..)));
+        all.extend(groups.flat_map(FailureGroup::take));
         all
     }
 
@@ -105,7 +111,7 @@ impl Queue {
         for removal in removals.extract_if(.., has_failed) {
             if let Some(known) = known.get(removal.subject.id.as_str()) {
                 let group = self.groups.entry(known.class).or_default();
-                group.waiting.push_back(removal);
+                group.add(known.failures, removal);
             }
         }
         if self.fresh.is_empty() {
@@ -120,20 +126,21 @@ impl Queue {
         for removal in removals.into_iter().rev() {
             match self.untried(&removal) {
                 None => self.fresh.push_front(removal),
-                Some(group) => group.waiting.push_front(removal),
+                Some((group, failures)) => group.add(failures, removal),
             }
         }
     }
 
-    /// Returns the group of a removal that failed before; the group wants a probe again if this one was it.
-    fn untried(&mut self, removal: &Removal) -> Option<&mut FailureGroup> {
+    /// Returns the group and the failures of a removal that failed before; the group wants a probe again if this one
+    /// was it.
+    fn untried(&mut self, removal: &Removal) -> Option<(&mut FailureGroup, u32)> {
         let id = removal.subject.id.as_str();
         let known = self.known.get(id)?;
         let group = self.groups.entry(known.class).or_default();
         if group.probe == ClassProbe::Tried(id.to_owned()) {
             group.probe = ClassProbe::Wanted;
         }
-        Some(group)
+        Some((group, known.failures))
     }
 
     /// Puts back removals during which the runtime went away.
@@ -168,8 +175,7 @@ impl Queue {
         let mut waiting = self.groups.values_mut();
         let ready = waiting.find(|c| c.probe == ClassProbe::Succeeded && !c.waiting.is_empty());
         if let Some(group) = ready {
-            let size = size.min(group.waiting.len());
-            return NextStep::Batch(group.waiting.drain(..size).collect());
+            return NextStep::Batch(std::iter::from_fn(|| group.pop()).take(size).collect());
         }
         if self.is_empty() {
             NextStep::Done
@@ -178,17 +184,12 @@ impl Queue {
         }
     }
 
-    /// Takes a probe for each class that needs one: the sandbox with the fewest failures, so that one with a
-    /// cause of its own does not stand for the class twice.
+    /// Takes a probe for each class that needs one.
     fn probes(&mut self, size: usize) -> Vec<Removal> {
-        let known = &self.known;
         let groups = self.groups.values_mut();
         let wanted = groups.filter(|group| group.probe == ClassProbe::Wanted);
         let probes = wanted.filter_map(|group| {
-            let failures = |r: &Removal| known.get(r.subject.id.as_str()).map_or(0, |k| k.failures);
-            let least = group.waiting.iter().enumerate();
-            let (index, _) = least.min_by_key(|(_, removal)| failures(removal))?;
-            let probe = group.waiting.remove(index)?;
+            let probe = group.pop()?;
             group.probe = ClassProbe::Tried(probe.subject.id.to_string());
             Some(probe)
         });
@@ -223,15 +224,29 @@ impl Queue {
 }
 
 impl FailureGroup {
+    fn add(&mut self, failures: u32, removal: Removal) {
+        let key = (failures, removal.subject.id.clone());
+        self.waiting.insert(key, removal);
+    }
+
+    fn pop(&mut self) -> Option<Removal> {
+        self.waiting.pop_first().map(|(_, removal)| removal)
+    }
+
+    fn take(&mut self) -> impl Iterator<Item = Removal> + use<> {
+        std::mem::take(&mut self.waiting).into_values()
+    }
+
     fn hold(&mut self, class: FailureClass, tried: &str) -> Option<HeldBack> {
-        let removals: Vec<Removal> = self.waiting.drain(..).collect();
+        let removals: Vec<Removal> = self.take().collect();
         (!removals.is_empty()).then(|| HeldBack {
             class,
             tried: tried.to_owned(),
+            others_went: self.probe == ClassProbe::Succeeded,
             removals,
         })
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::CLOCK_SET_SECONDS;
+use crate::pass::queue::tests::removal;
 
 const BACK_OFF: BackOff = BackOff {
     base: Duration::from_secs(60),
@@ -23,6 +24,19 @@ fn fail(quarantine: &mut Quarantine, id: &str, now: Timestamp) -> i64 {
     quarantine.failed(&id, FailureClass::Other, "no".into(), BACK_OFF, now);
     let next_try = quarantine.get(&id).unwrap().next_try;
     next_try.duration_since(now).as_secs()
+}
+
+fn held(tried: &str, ids: &[&str]) -> HeldBack {
+    HeldBack {
+        class: FailureClass::Other,
+        tried: tried.to_owned(),
+        others_went: false,
+        removals: ids.iter().map(|id| removal(id)).collect(),
+    }
+}
+
+fn hold(quarantine: &mut Quarantine, tried: &str, ids: &[&str], now: Timestamp) {
+    quarantine.hold(&held(tried, ids), BACK_OFF, now);
 }
 
 fn past(id: &str, failures: u32, at: Option<Timestamp>) -> PastFailure {
@@ -98,7 +112,9 @@ fn a_held_sandbox_counts_no_failure() {
     }
     fail(&mut quarantine, "c", at(60));
     fail(&mut quarantine, "c", at(60));
-    quarantine.hold(&[sandbox("a"), sandbox("c"), sandbox("x")], at(180), at(61));
+    fail(&mut quarantine, "d", at(60));
+    fail(&mut quarantine, "d", at(60));
+    hold(&mut quarantine, "d", &["a", "c", "x"], at(61));
     let of = |id: &str| {
         let known = quarantine.get(&sandbox(id)).unwrap();
         (known.failures, known.next_try)
@@ -108,7 +124,20 @@ fn a_held_sandbox_counts_no_failure() {
     assert_eq!(of("c"), (3, at(300)), "it waits longer by itself");
     assert!(quarantine.get(&sandbox("x")).is_none());
     let order = quarantine.all().into_iter().map(|(id, _)| id.as_str());
-    assert_eq!(order.collect::<Vec<_>>(), ["b", "a", "c"]);
+    assert_eq!(order.collect::<Vec<_>>(), ["b", "a", "d", "c"]);
+}
+
+#[test]
+fn a_class_of_which_others_went_begins_its_back_off_anew() {
+    let mut quarantine = Quarantine::default();
+    for _ in 0..5 {
+        fail(&mut quarantine, "a", at(0));
+    }
+    fail(&mut quarantine, "b", at(0));
+    let mut held = held("a", &["b"]);
+    held.others_went = true;
+    assert_eq!(quarantine.hold(&held, BACK_OFF, at(100)), at(160));
+    assert_eq!(quarantine.get(&sandbox("b")).unwrap().next_try, at(160));
 }
 
 /// A different sandbox is the probe each time.
@@ -124,9 +153,8 @@ fn a_class_whose_probes_fail_waits_as_long_as_one_sandbox() {
     for probe in ids.iter().take(8) {
         now = quarantine.get(&sandbox(probe)).unwrap().next_try;
         waits.push(fail(&mut quarantine, probe, now));
-        let until = quarantine.get(&sandbox(probe)).unwrap().next_try;
-        let all: Vec<_> = ids.iter().map(|id| sandbox(id)).collect();
-        quarantine.hold(&all, until, now);
+        let all: Vec<&str> = ids.iter().map(String::as_str).collect();
+        hold(&mut quarantine, probe, &all, now);
     }
     assert_eq!(waits, [120, 240, 480, 960, 1920, 3600, 3600, 3600]);
 }
@@ -181,10 +209,7 @@ proptest! {
                     written.remove(&n.to_string());
                 }
                 Step::Hold(a, b) => {
-                    let until = quarantine.get(&sandbox(&a.to_string())).map(|known| known.next_try);
-                    if let Some(until) = until {
-                        quarantine.hold(&[sandbox(&b.to_string())], until, now);
-                    }
+                    hold(&mut quarantine, &a.to_string(), &[&b.to_string()], now);
                 }
                 Step::Clock(seconds) => {
                     let moved = now.saturating_add(SignedDuration::from_secs(seconds)).unwrap();

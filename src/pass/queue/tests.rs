@@ -3,8 +3,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::*;
+use crate::config::Config;
 use crate::gc::{Expected, PodKnowledge, Subject};
-use crate::model::{RemoveReason, Target};
+use crate::model::{PodSandboxId, RemoveReason, Target};
+use crate::pass::quarantine::Quarantine;
 
 const NETWORK: FailureClass = FailureClass::NetworkTeardown;
 const TIMEOUT: FailureClass = FailureClass::Timeout;
@@ -15,7 +17,7 @@ const FAILED: RemovalOutcome = RemovalOutcome::Failed {
     failures: None,
 };
 
-fn removal(id: &str) -> Removal {
+pub(in crate::pass) fn removal(id: &str) -> Removal {
     Removal {
         subject: Subject {
             target: Target::Sandboxes,
@@ -95,7 +97,121 @@ fn the_sandbox_with_the_fewest_failures_is_the_probe() {
     let mut queue = queue("a b c", &known);
     assert_eq!(batch(&mut queue, 50), "b");
     queue.ended("b", &RemovalOutcome::REMOVED);
-    assert_eq!(batch(&mut queue, 50), "a c");
+    assert_eq!(batch(&mut queue, 50), "c a", "and so on");
+}
+
+/// A day of a node on which each sandbox failed once, with a pass at each end of a back-off.
+struct Day {
+    quarantine: Quarantine,
+    /// Oldest first, each with whether it never goes.
+    left: Vec<(String, bool)>,
+    minutes: i64,
+    tries: usize,
+}
+
+impl Day {
+    fn of(node: u64, left: impl Iterator<Item = bool>) -> Self {
+        // Ids as a runtime makes them (splitmix64).
+        let id = |number: u64| {
+            let mix = (node * 100_000 + number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mix = (mix ^ (mix >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mix = (mix ^ (mix >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            format!("{:016x}", mix ^ (mix >> 31))
+        };
+        let mut day = Self {
+            quarantine: Quarantine::default(),
+            left: (0..).map(id).zip(left).collect(),
+            minutes: 0,
+            tries: 0,
+        };
+        for (id, _) in day.left.clone() {
+            day.failed(&id);
+        }
+        day
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(self.minutes * 60).unwrap()
+    }
+
+    fn failed(&mut self, id: &str) {
+        let (id, now) = (PodSandboxId::new(id).unwrap(), self.now());
+        let back_off = Config::default().quarantine;
+        self.quarantine
+            .failed(&id, NETWORK, String::new(), back_off, now);
+    }
+
+    /// Runs the pass at the end of the next back-off; false if that is on another day.
+    fn next_pass(&mut self) -> bool {
+        let next = self
+            .quarantine
+            .all()
+            .first()
+            .map(|(_, known)| known.next_try);
+        let next = next.map_or(i64::MAX, Timestamp::as_second).div_euclid(60);
+        if next > 24 * 60 {
+            return false;
+        }
+        self.minutes = next;
+        self.pass();
+        true
+    }
+
+    fn pass(&mut self) {
+        let due = self.quarantine.next_attempts(self.now());
+        let due = |id: &&str| due[&PodSandboxId::new(*id).unwrap()] <= self.now();
+        let due = self.left.iter().map(|(id, _)| id.as_str()).filter(due);
+        let mut queue = Queue::new(due.map(removal).collect(), self.quarantine.known_failures());
+        while let NextStep::Batch(batch) = queue.next(50) {
+            for removal in batch {
+                self.tries += 1;
+                let id = removal.subject.id.as_str();
+                let place = self.left.iter().position(|(it, _)| it == id).unwrap();
+                let outcome = if self.left[place].1 {
+                    self.failed(id);
+                    FAILED
+                } else {
+                    self.left.remove(place);
+                    self.quarantine.gone(&PodSandboxId::new(id).unwrap());
+                    RemovalOutcome::REMOVED
+                };
+                if let Some(held) = queue.ended(id, &outcome) {
+                    let back_off = Config::default().quarantine;
+                    self.quarantine.hold(&held, back_off, self.now());
+                }
+            }
+        }
+    }
+}
+
+/// Returns after how many minutes all that can go have gone, on the worst of 30 nodes; the oldest `broken` never go.
+fn minutes(broken: usize, all: usize) -> i64 {
+    let of = |node| {
+        let mut day = Day::of(node, (0..all).map(|number| number < broken));
+        while day.left.iter().any(|(_, is_broken)| !is_broken) && day.next_pass() {}
+        day.minutes
+    };
+    (0..30).map(of).max().unwrap()
+}
+
+/// Returns how often a pass tries one of so many while all fail, on the first day.
+fn tries_of_a_day(all: usize) -> usize {
+    let mut day = Day::of(0, std::iter::repeat_n(true, all));
+    while day.next_pass() {}
+    day.tries
+}
+
+#[test]
+fn sandboxes_that_never_go_hold_the_others_of_their_class_for_a_few_back_offs() {
+    for (broken, all, most) in [(10, 20, 40), (10, 300, 5), (50, 300, 10), (150, 300, 240)] {
+        let minutes = minutes(broken, all);
+        assert!(minutes <= most, "{broken} of {all}: {minutes}");
+    }
+}
+
+#[test]
+fn while_all_of_a_class_fail_one_is_tried_for_each_back_off_however_many_there_are() {
+    assert_eq!([1, 10, 300].map(tries_of_a_day), [28; 3]);
 }
 
 #[test]
