@@ -177,7 +177,8 @@ async fn remember(
     runner: &mut Runner,
 ) -> anyhow::Result<(History, Option<FleetHold>)> {
     let Opened { journal, stored } = open_state(config, runner).await?;
-    runner.observer.remember(stored.ages, journal.clone());
+    let observer = &runner.observer;
+    observer.remember(stored.ages, stored.outage_since, journal.clone());
     runner.journal = journal;
     if let Some(to) = config.state.audit_lines.clone() {
         let failures = runner.metrics.state_write_failures.clone();

@@ -200,7 +200,7 @@ pub struct LookStart {
 
 impl LookStart {
     /// Returns the time of an earlier moment by the wall clock of this look, as if the clock had not been set since.
-    fn wall_time_of(&self, earlier: Instant) -> Timestamp {
+    pub(crate) fn wall_time_of(&self, earlier: Instant) -> Timestamp {
         let ago = self.began.saturating_duration_since(earlier);
         self.at.checked_sub(ago).unwrap_or(Timestamp::MIN)
     }

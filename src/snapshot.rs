@@ -104,6 +104,7 @@ struct ObserverInner {
     flight: Mutex<Flight>,
     memory: tokio::sync::Mutex<LookMemory>,
     ages: Mutex<AgeBook>,
+    outages: Mutex<Outages>,
     claims: Claims,
     undeleted: Undeleted,
     trend: Mutex<Trend>,
@@ -118,7 +119,6 @@ struct LookMemory {
     /// The settings behind `pods`.
     pods_config: pods::Config,
     pod_histories: PodHistories,
-    outages: Outages,
     undated: UndatedSandboxes,
     statuses: Statuses,
     sandbox_images: SandboxImages,
@@ -134,7 +134,6 @@ impl Observer {
             pods: reload::pods(&now),
             pods_config: now.pods.clone(),
             pod_histories: PodHistories::default(),
-            outages: Outages::default(),
             undated: UndatedSandboxes::default(),
             statuses: Statuses::default(),
             sandbox_images: SandboxImages::default(),
@@ -153,6 +152,7 @@ impl Observer {
                 flight,
                 memory,
                 ages,
+                outages: Mutex::default(),
                 claims: Claims::default(),
                 undeleted: Undeleted::default(),
                 trend: Mutex::default(),
@@ -161,14 +161,16 @@ impl Observer {
         }
     }
 
-    /// Adds the image ages of earlier runs, and saves ages to `journal` from now on. Until then images look younger
-    /// than they are.
+    /// Adds the image ages of earlier runs and since when their outage lasts, and saves both to `journal` from now on.
+    /// Until then images look younger than they are.
     #[expect(
         clippy::disallowed_methods,
         reason = "how long ago the earlier run ended"
     )]
-    pub fn remember(&self, ages: ImageAges, journal: Journal) {
+    pub fn remember(&self, ages: ImageAges, outage_since: Option<Timestamp>, journal: Journal) {
         let now = Timestamp::now();
+        let outages = &self.inner.outages;
+        outages.lock().remember(outage_since, journal.clone());
         self.inner.ages.lock().remember(ages, journal, now);
     }
 
@@ -411,7 +413,9 @@ async fn look(
     let store = inner.store(&images, &containers, &filesystems, &details, from);
     let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     let weights = Weights::of(&runtime, &containers, &sandboxes, &images);
-    memory.note(&found, &answer, weights, started);
+    let exits = &memory.statuses.last_exits;
+    memory.pod_histories.note(&found, &answer, exits, started);
+    inner.outages.lock().note(weights.over_limit(), look);
     let lists = (&containers, &sandboxes);
     let filling = memory.fill_logs(client, &mut logs, lists, &answer.pods, look);
     filling.await;
@@ -431,7 +435,7 @@ async fn look(
         pods: answer.pods,
         pod_origin: answer.origin,
         pod_history: memory.pod_histories.at(started.min(answer.at), taken_at),
-        outage: memory.outages.at(started, taken_at),
+        outage: inner.outages.lock().at(started, taken_at),
         exits_unknown: details.exits_unknown,
         last_exits: memory.pod_histories.correct_exits(exits, started, taken_at),
         timings,

@@ -1,5 +1,5 @@
-//! What outlives the process: one SQLite database of passes, removals, failures, image ages and the fleet's hold, and the
-//! lock that allows one crisweep per node.
+//! What outlives the process: one SQLite database of passes, removals, failures, image ages, the fleet's hold and an outage, and
+//! the lock that allows one crisweep per node.
 //!
 //! Everything is best effort: the disk is full, slow or broken exactly when a pass is needed. A failed write is counted
 //! and logged, and nothing waits for it. One thread uses the files. The database takes its room at the first start and
@@ -16,6 +16,7 @@ mod hold;
 mod journal;
 mod lines;
 mod lock;
+mod outage;
 mod owner;
 mod parameters;
 mod passes;
@@ -37,6 +38,7 @@ pub use filter::{Question, ResultPage, ask};
 pub use journal::{Journal, Opened};
 pub use lines::LinesTo;
 pub use lock::{LockHeld, LockHolder, Socket, held};
+pub use outage::LastingOutage;
 pub use owner::{FileOwner, give};
 pub use parameters::Parameters;
 pub use passes::{History, interrupt};

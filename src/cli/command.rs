@@ -27,7 +27,7 @@ use crate::model::{PastFailure, Pods, PodsUnknown};
 use crate::pass::Runner;
 use crate::pods::Freshness;
 use crate::snapshot::Look;
-use crate::state::{self, Journal, PastFailures};
+use crate::state::{self, Journal, LastingOutage, PastFailures};
 use crate::system::blocking::BlockingPool;
 
 /// How long the command waits for the state directory.
@@ -48,11 +48,11 @@ pub(super) async fn looked(site: &Site) -> anyhow::Result<(Runner, Arc<Look>)> {
 /// earlier passes at its next start.
 async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<Vec<PastFailure>> {
     let opened = app::open_state(config, runner).await?;
-    runner
-        .observer
-        .remember(opened.stored.ages, opened.journal.clone());
-    runner.journal = opened.journal;
-    Ok(opened.stored.history.failures)
+    let (stored, journal) = (opened.stored, opened.journal);
+    let observer = &runner.observer;
+    observer.remember(stored.ages, stored.outage_since, journal.clone());
+    runner.journal = journal;
+    Ok(stored.history.failures)
 }
 
 /// Reads what the state says of images and returns which sandboxes failed before, without the lock, because a service
@@ -65,11 +65,12 @@ async fn remembered(config: &Config, runner: &Runner) -> Vec<PastFailure> {
     let read = move || {
         let failures = state::ask(&dir, &PastFailures);
         let failures = failures.map_err(|error| format!("{}: {error}", dir.display()));
-        (state::read_ages(&dir), failures)
+        let outage = state::ask(&dir, &LastingOutage).unwrap_or_default();
+        (state::read_ages(&dir), outage, failures)
     };
     let failures = match BlockingPool::new(1).run(STATE_PATIENCE, read).await {
-        Ok((ages, failures)) => {
-            runner.observer.remember(ages, Journal::none());
+        Ok((ages, outage, failures)) => {
+            runner.observer.remember(ages, outage, Journal::none());
             failures
         }
         Err(error) => {

@@ -1,19 +1,26 @@
 //! When looks last saw a list that the kubelet needs over its limit. Uses the monotonic clock.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::pod_history::{NodeLists, before};
-use super::{LookMemory, Weights};
+use super::pod_history::before;
 use crate::model::{KUBELET_SYNCS_IN, Outage};
-use crate::pods::PodsAnswer;
+use crate::pods::LookStart;
+use crate::state::Journal;
 
 /// The last outage that looks saw.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Outages {
     seen: Option<LookSpan>,
     /// Looks since then that saw all lists fit.
     fits: Option<LookSpan>,
+    /// What an earlier run wrote, until the next look.
+    earlier: Option<Timestamp>,
+    journal: Journal,
+    /// The journal has that an outage lasts.
+    is_written: bool,
 }
 
 /// Looks with the same result.
@@ -32,8 +39,18 @@ impl LookSpan {
 }
 
 impl Outages {
+    /// Takes over what an earlier run wrote, and writes to `journal` from now on.
+    pub(super) fn remember(&mut self, earlier: Option<Timestamp>, journal: Journal) {
+        self.is_written = earlier.is_some();
+        (self.earlier, self.journal) = (earlier, journal);
+    }
+
     /// Notes whether a look saw a list over its limit; `None`: unknown.
-    pub(super) fn note(&mut self, over: Option<bool>, at: Instant) {
+    pub(super) fn note(&mut self, over: Option<bool>, look: LookStart) {
+        let at = look.began;
+        if let Some(since) = self.earlier.take() {
+            self.resume(since, look);
+        }
         match over {
             None => {}
             Some(false) if self.seen.is_none() => {}
@@ -45,6 +62,26 @@ impl Outages {
                 (self.seen, self.fits) = (Some(LookSpan::with(before, at)), None);
             }
         }
+        self.write(look);
+    }
+
+    /// Goes on with the outage of an earlier run: it may have lasted until this look.
+    fn resume(&mut self, since: Timestamp, look: LookStart) {
+        let ago = Duration::try_from(look.at.duration_since(since)).unwrap_or_default();
+        let first = look.began.checked_sub(ago).unwrap_or(look.began);
+        let first = self.seen.map_or(first, |seen| seen.first.min(first));
+        let last = look.began;
+        (self.seen, self.fits) = (Some(LookSpan { first, last }), None);
+    }
+
+    /// Writes whether an outage lasts, if that has changed.
+    fn write(&mut self, look: LookStart) {
+        let lasts = self.seen.filter(|_| !self.was_long_enough_to_sync());
+        if lasts.is_some() != self.is_written {
+            self.is_written = lasts.is_some();
+            self.journal
+                .outage(lasts.map(|seen| look.wall_time_of(seen.first)));
+        }
     }
 
     /// Says whether the lists fitted long enough for the kubelet to sync its pods.
@@ -55,7 +92,7 @@ impl Outages {
     }
 
     /// Returns what planning may know, for the look that started at `started`, with the wall clock `taken_at`.
-    pub(super) fn at(self, started: Instant, taken_at: Timestamp) -> Option<Outage> {
+    pub(super) fn at(&self, started: Instant, taken_at: Timestamp) -> Option<Outage> {
         let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
         let seen = self.seen?;
         let lasts = self.fits.is_none();
@@ -67,49 +104,39 @@ impl Outages {
     }
 }
 
-impl LookMemory {
-    /// Notes what a look saw of the pods and of the weights of the kubelet's lists.
-    pub(super) fn note(
-        &mut self,
-        found: &NodeLists<'_>,
-        answer: &PodsAnswer,
-        weights: Weights,
-        started: Instant,
-    ) {
-        let last_exits = &self.statuses.last_exits;
-        self.pod_histories.note(found, answer, last_exits, started);
-        self.outages.note(weights.over_limit(), started);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+
+    /// A look by a wall clock that stands still.
+    fn look(began: Instant) -> LookStart {
+        let at = Timestamp::UNIX_EPOCH;
+        LookStart { at, began }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_lasts_until_a_look_sees_that_it_is_over() {
         let (mut outages, now) = (Outages::default(), Timestamp::UNIX_EPOCH);
         let (start, minute) = (Instant::now(), Duration::from_secs(60));
         assert_eq!(outages.at(start, now), None);
-        outages.note(Some(true), start);
-        outages.note(Some(true), start + minute);
-        outages.note(None, start + 2 * minute);
+        outages.note(Some(true), look(start));
+        outages.note(Some(true), look(start + minute));
+        outages.note(None, look(start + 2 * minute));
         let outage = outages.at(start + 2 * minute, now).unwrap();
         assert_eq!(
             (outage.first_seen.as_second(), outage.last_seen.as_second()),
             (-120, 0)
         );
         assert_eq!(outage.fits_since, None);
-        outages.note(Some(false), start + 3 * minute);
-        outages.note(Some(false), start + 3 * minute + KUBELET_SYNCS_IN);
+        outages.note(Some(false), look(start + 3 * minute));
+        outages.note(Some(false), look(start + 3 * minute + KUBELET_SYNCS_IN));
         let outage = outages.at(start + 4 * minute, now).unwrap();
         assert_eq!(
             (outage.first_seen.as_second(), outage.last_seen.as_second()),
             (-240, -180)
         );
         assert_eq!(outage.fits_since.map(Timestamp::as_second), Some(-60));
-        outages.note(Some(true), start + 4 * minute);
+        outages.note(Some(true), look(start + 4 * minute));
         let outage = outages.at(start + 4 * minute, now).unwrap();
         assert_eq!(
             (outage.first_seen.as_second(), outage.last_seen.as_second()),
@@ -122,15 +149,43 @@ mod tests {
     async fn lists_that_fit_for_a_moment_do_not_begin_an_outage_anew() {
         let (mut outages, now) = (Outages::default(), Timestamp::UNIX_EPOCH);
         let (start, minute) = (Instant::now(), Duration::from_secs(60));
-        outages.note(Some(true), start);
+        outages.note(Some(true), look(start));
         // One look saw them fit; for how long is unknown.
-        outages.note(Some(false), start + 30 * minute);
-        outages.note(Some(true), start + 31 * minute);
-        outages.note(Some(false), start + 32 * minute);
-        outages.note(Some(false), start + 32 * minute + KUBELET_SYNCS_IN / 2);
-        outages.note(Some(true), start + 33 * minute);
+        outages.note(Some(false), look(start + 30 * minute));
+        outages.note(Some(true), look(start + 31 * minute));
+        outages.note(Some(false), look(start + 32 * minute));
+        outages.note(
+            Some(false),
+            look(start + 32 * minute + KUBELET_SYNCS_IN / 2),
+        );
+        outages.note(Some(true), look(start + 33 * minute));
         let outage = outages.at(start + 33 * minute, now).unwrap();
         assert_eq!(outage.first_seen.as_second(), -33 * 60);
         assert_eq!((outage.last_seen, outage.fits_since), (now, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_of_an_earlier_run_goes_on() {
+        let (start, now) = (Instant::now(), Timestamp::UNIX_EPOCH);
+        let second = |second| Timestamp::from_second(second).unwrap();
+        let resumed = |since| {
+            let mut outages = Outages::default();
+            // The first look may be faster than the disk.
+            outages.note(Some(true), look(start));
+            outages.remember(Some(since), Journal::none());
+            outages.note(Some(true), look(start));
+            outages.at(start, now).unwrap().first_seen
+        };
+        assert_eq!(resumed(second(-3600)), second(-3600));
+        assert_eq!(resumed(second(3600)), now, "the clock was set back");
+        // The lists fit now. Since when is unknown.
+        let mut outages = Outages::default();
+        outages.remember(Some(second(-3600)), Journal::none());
+        outages.note(Some(false), look(start));
+        let outage = outages.at(start, now).unwrap();
+        assert_eq!((outage.last_seen, outage.fits_since), (now, Some(now)));
+        assert!(outages.is_written);
+        outages.note(Some(false), look(start + KUBELET_SYNCS_IN));
+        assert!(!outages.is_written, "the next run need not know of it");
     }
 }

@@ -19,10 +19,11 @@ pub(super) const NAME: &str = "crisweep.db";
 /// `CRSW`: says that a database is crisweep's.
 const APPLICATION_ID: i64 = 0x4352_5357;
 /// One script for each version; a database gets those that it lacks.
-const SCHEMA: [&str; 3] = [
+const SCHEMA: [&str; 4] = [
     include_str!("schema/1.sql"),
     include_str!("schema/2.sql"),
     include_str!("schema/3.sql"),
+    include_str!("schema/4.sql"),
 ];
 const PAGE_BYTES: u64 = 4096;
 /// Memory for pages, in KiB.

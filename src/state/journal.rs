@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot};
@@ -18,6 +19,7 @@ use super::filter::Question;
 use super::hold;
 use super::lines::{Lines, LinesTo};
 use super::lock::LockHeld;
+use super::outage;
 use super::passes::{self, RemovalEnd, RemovalIntent};
 use super::store::{StateDir, Stored};
 use super::writer::{
@@ -241,6 +243,13 @@ impl Journal {
         });
     }
 
+    /// Writes since when a list has been over its limit; `None`: none is.
+    pub fn outage(&self, since: Option<Timestamp>) {
+        self.put(1, PassPhase::Outside, move |writing| {
+            outage::put(writing, since)
+        });
+    }
+
     /// Asks the database, behind what waits to be written.
     ///
     /// # Errors
@@ -458,7 +467,7 @@ mod tests {
         let (journal, jobs, failures) = hanging();
         let mut ages = ImageAges::default();
         for n in 0..100 {
-            ages.touch(&format!("sha256:{n}"), true, jiff::Timestamp::MAX);
+            ages.touch(&format!("sha256:{n}"), true, Timestamp::MAX);
             journal.save_ages(&ages);
         }
         assert_eq!(jobs.try_iter().count(), 1, "one that waits");

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use rusqlite::Connection;
 
 use super::ages::ImageAges;
@@ -10,7 +11,7 @@ use super::database::{Database, DatabaseLimits, Error, NAME, Sync, Writing, evid
 use super::filter::Question;
 use super::lock::{Lock, LockHeld, Unusable};
 use super::passes::{self, History};
-use super::{files, hold};
+use super::{files, hold, outage};
 use crate::model::{FleetHold, PastFailure};
 
 /// The content found in the database.
@@ -22,6 +23,8 @@ pub struct Stored {
     pub ages: ImageAges,
     /// The hold of all nodes that was last read.
     pub hold: Option<FleetHold>,
+    /// Since when a list was over its limit at the latest look.
+    pub outage_since: Option<Timestamp>,
     /// Room that all evidence takes; `None`: there is no database, or it was open already.
     pub evidence_bytes: Option<u64>,
 }
@@ -106,6 +109,7 @@ impl StateDir {
             history: passes::history(database.connection())?,
             ages: ImageAges::read(database.connection())?,
             hold: hold::read(database.connection())?,
+            outage_since: outage::read(database.connection())?,
             evidence_bytes: Some(evidence_room(database.connection())?),
         };
         self.begin_with(database);
@@ -222,6 +226,7 @@ fn salvage(sql: &Connection) -> Stored {
         }),
         ages: ImageAges::read(sql).unwrap_or_default(),
         hold: hold::read(sql).unwrap_or_default(),
+        outage_since: outage::read(sql).unwrap_or_default(),
         // It stays in the damaged file.
         evidence_bytes: Some(0),
     }
@@ -243,6 +248,7 @@ fn carry(writing: &Writing<'_>, found: &Stored) -> rusqlite::Result<()> {
         passes::put_failure(&before, failure)?;
     }
     hold::put(writing, found.hold.as_ref())?;
+    outage::put(writing, found.outage_since)?;
     found.ages.write(writing.sql)
 }
 

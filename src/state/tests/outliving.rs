@@ -1,11 +1,11 @@
-//! What is small and outlives the process: image ages, and the hold of all nodes.
+//! What is small and outlives the process: image ages, the hold of all nodes, and since when an outage lasts.
 
 use rusqlite::Connection;
 
 use super::*;
 use crate::model::FleetHold;
 use crate::state::ages::ImageAges;
-use crate::state::hold;
+use crate::state::{hold, outage};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(START + seconds).unwrap()
@@ -26,13 +26,14 @@ fn held() -> FleetHold {
     }
 }
 
-/// A directory with ages and a hold.
+/// A directory with ages, a hold and an outage.
 fn kept() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, found) = live_with(dir.path(), SMALL, &[]);
     assert_eq!(found.hold, None);
     let write = |it: &Writing<'_>| {
         hold::put(it, Some(&held()))?;
+        outage::put(it, Some(at(7)))?;
         ages().write(it.sql)
     };
     store.write(Sync::Now, write).unwrap();
@@ -45,13 +46,25 @@ fn change(dir: &Path, sql: &str) {
 }
 
 #[test]
-fn ages_and_a_hold_outlive_the_process() {
+fn ages_a_hold_and_an_outage_outlive_the_process() {
     let dir = kept();
     let (mut store, found) = live_with(dir.path(), SMALL, &[]);
     assert_eq!((found.ages, found.hold), (ages(), Some(held())));
-    store.write(Sync::Now, |it| hold::put(it, None)).unwrap();
+    assert_eq!(found.outage_since, Some(at(7)));
+    let end = |it: &Writing<'_>| hold::put(it, None).and_then(|()| outage::put(it, None));
+    store.write(Sync::Now, end).unwrap();
     drop(store);
-    assert_eq!(live(dir.path(), &[]).hold, None);
+    let found = live(dir.path(), &[]);
+    assert_eq!((found.hold, found.outage_since), (None, None));
+}
+
+#[test]
+fn an_outage_by_a_clock_that_was_not_set_says_nothing() {
+    for since in [i64::MIN, -1, 60_000, i64::MAX] {
+        let dir = kept();
+        change(dir.path(), &format!("UPDATE outage SET since = {since}"));
+        assert_eq!(live(dir.path(), &[]).outage_since, None, "{since}");
+    }
 }
 
 #[test]
@@ -74,8 +87,7 @@ fn a_flipped_bit_makes_an_image_young() {
 #[test]
 fn a_database_of_version_2_is_raised_with_its_ages() {
     let dir = kept();
-    let back =
-        "DROP TABLE fleet_hold; ALTER TABLE image_ages DROP COLUMN sum; PRAGMA user_version = 2;";
+    let back = "DROP TABLE outage; DROP TABLE fleet_hold; ALTER TABLE image_ages DROP COLUMN sum; PRAGMA user_version = 2;";
     change(dir.path(), back);
     let (mut store, found) = live_with(dir.path(), SMALL, &[]);
     assert_eq!((&found.ages, found.hold), (&ages(), None));
@@ -93,4 +105,5 @@ fn a_later_version_gives_its_ages_and_its_hold() {
     // They are in the new file.
     let found = live(dir.path(), &[]);
     assert_eq!((found.ages, found.hold), (ages(), Some(held())));
+    assert_eq!(found.outage_since, Some(at(7)));
 }

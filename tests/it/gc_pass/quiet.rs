@@ -355,6 +355,22 @@ async fn ends_the_kubelet_may_not_know_are_kept_without_the_api_servers_confirma
 }
 
 #[tokio::test]
+async fn an_outage_goes_on_over_a_crash() {
+    let node = nodes::healthy()
+        .pods(40, |n| PodSpec::new(&format!("app-{n}")).running("app", 0))
+        .pod(PodSpec::new("job").running("app", 0));
+    let mut rig = Rig::with(node.build(), lagging(1), changes("100ms")).await;
+    // It sees the list over its limit after it has read the state.
+    rig.gc("dry_run=true").await;
+    assert!(rig.sim.change(|node| node.finish_pod("default/job", 0)));
+    // Longer than ten times `quiet`.
+    tokio::time::sleep(seconds(2)).await;
+    rig.kill().await;
+    rig.begin().await;
+    keeps_all(&rig).await;
+}
+
+#[tokio::test]
 async fn a_pass_over_containers_says_that_the_list_of_sandboxes_blinds_the_kubelet() {
     let node = nodes::healthy()
         .pods(23, |n| PodSpec::new(&format!("app-{n}")).running("app", 0))

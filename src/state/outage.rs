@@ -1,0 +1,38 @@
+//! Since when a list has been over its limit: a run that starts in the outage must not count the outage from its start.
+
+use jiff::Timestamp;
+use rusqlite::Connection;
+
+use super::database::Writing;
+use super::filter::Question;
+use crate::model::is_set;
+
+/// Since when an outage lasts.
+#[derive(Clone, Copy, Debug)]
+pub struct LastingOutage;
+
+impl Question for LastingOutage {
+    type Answer = Option<Timestamp>;
+
+    fn answer(&self, sql: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+        read(sql)
+    }
+}
+
+pub(super) fn put(writing: &Writing<'_>, since: Option<Timestamp>) -> rusqlite::Result<()> {
+    writing.sql.execute("DELETE FROM outage", [])?;
+    if let Some(since) = since {
+        let row = [since.as_millisecond()];
+        writing.sql.execute("INSERT INTO outage VALUES (?)", row)?;
+    }
+    Ok(())
+}
+
+/// Reads it; a time of a clock that was not set says nothing.
+pub(super) fn read(sql: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    let since = sql.query_row("SELECT min(since) FROM outage", [], |row| {
+        row.get::<_, Option<i64>>(0)
+    })?;
+    let since = since.and_then(|millis| Timestamp::from_millisecond(millis).ok());
+    Ok(since.filter(|since| is_set(*since)))
+}
