@@ -1,6 +1,7 @@
 //! `GET /metrics`. The node's part of the page is written once for each look, and all scrapes of that look share it;
 //! the service's own figures are read for each scrape.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,16 +81,20 @@ async fn render(
         };
         part.and_then(|part| scrape::render(&part, &service.metrics, format))
     };
-    let page = spawn_blocking(work).await.unwrap_or_else(|error| {
+    written(work).await
+}
+
+/// Writes a page. Neither half a page nor none may pass for a whole one: the text in its place fails the scrape.
+async fn written(write: impl FnOnce() -> Result<String, fmt::Error> + Send + 'static) -> String {
+    let page = spawn_blocking(write).await.unwrap_or_else(|error| {
         tracing::error!(%error, "the metrics page could not be rendered; this is a bug in crisweep");
-        Err(std::fmt::Error)
+        Err(fmt::Error)
     });
-    // Neither half a page nor none may pass for a whole one: this text fails the scrape.
     page.unwrap_or_else(|_| "the page could not be written\n".to_owned())
 }
 
 impl Service {
-    fn node_part(&self, look: &Arc<Look>) -> Result<Arc<NodePart>, std::fmt::Error> {
+    fn node_part(&self, look: &Arc<Look>) -> Result<Arc<NodePart>, fmt::Error> {
         let config = self.config();
         let next_attempts = self.quarantine.lock().next_attempts(look.taken_at);
         let of = (LookKey::new(look), Arc::clone(&config), next_attempts);
@@ -111,7 +116,7 @@ impl Service {
         })
     }
 
-    fn without_look(&self) -> Result<NodePart, std::fmt::Error> {
+    fn without_look(&self) -> Result<NodePart, fmt::Error> {
         NodePart::of(&scrape::PageInput {
             look: None,
             version: self.observer.version_so_far().as_ref(),
@@ -127,6 +132,16 @@ mod tests {
     use std::future::ready;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_page_that_is_not_written_to_its_end_fails_the_scrape() {
+        for page in [
+            written(|| Err(fmt::Error)).await,
+            written(|| panic!("a bug")).await,
+        ] {
+            assert_eq!(page, "the page could not be written\n");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_page_that_is_rendered_late_gives_way_to_the_own_one_within_the_scrapes_time() {

@@ -11,8 +11,8 @@ use crate::support::control_group::ControlGroup;
 use crate::support::service::{Service, text};
 use crate::support::{Rig, nodes};
 
-/// Seconds that the service rests before the limit; none by default. Above 120 even tokio's usual threads are gone.
-const REST: &str = "CRISWEEP_TEST_REST";
+/// After a rest of 10 s tokio by itself ends threads for blocking calls.
+const REST: Duration = Duration::from_secs(11);
 /// What a start needs: the program's own thread and four others.
 const TASKS_MIN: u64 = 5;
 
@@ -33,8 +33,7 @@ async fn a_service_that_runs_needs_no_new_thread() {
     rig.kill().await;
     rig.service = Service::start_as(group.program(), &rig.config_file()).await;
     rig.ready().await;
-    let rest = std::env::var(REST).ok().and_then(|text| text.parse().ok());
-    tokio::time::sleep(Duration::from_secs(rest.unwrap_or(0))).await;
+    tokio::time::sleep(REST).await;
     assert!(allow(&group, group.read("pids.current")));
     answers(&rig).await;
     let pass = rig.gc("").await;
