@@ -29,7 +29,8 @@ settings! {
     /// Log settings: the section `log`.
     #[derive(Eq)]
     pub struct Log {
-        /// What is logged: a level, or filters such as `info,crisweep=debug`.
+        /// What is logged: a level, or filters such as `info,h2=debug`. At `debug` and `trace` libraries log at `info`
+        /// unless a filter names them.
         #[serde(with = "As::<One<Filter>>")]
         pub level: String = "info".to_owned(),
         /// The format of a line.
@@ -37,11 +38,15 @@ settings! {
     }
 }
 
+/// The target of crisweep's own lines.
+const OWN: &str = "crisweep";
+
 struct Filter;
 
 impl TextKind for Filter {
     type Value = String;
-    const MUST_BE: &str = "error, warn, info, debug, trace, or targets such as info,crisweep=debug";
+    const MUST_BE: &str =
+        "off, error, warn, info, debug, trace, or targets such as info,crisweep=debug";
 
     fn read(text: &str) -> Option<String> {
         is_filter(text).then(|| text.to_owned())
@@ -116,7 +121,20 @@ where
 
 fn filter(level: &str) -> Result<Targets, String> {
     let filter = level.parse::<Targets>();
-    filter.map_err(|error| format!("log.level {level:?}: {error}"))
+    let filter = filter.map_err(|error| format!("log.level {level:?}: {error}"))?;
+    let names_own = filter.iter().any(|(target, _)| target == OWN);
+    match filter.default_level() {
+        // Below it libraries log each frame of each connection.
+        Some(level) if level > LevelFilter::INFO => {
+            let own = filter.clone().with_default(LevelFilter::INFO);
+            Ok(if names_own {
+                own
+            } else {
+                own.with_target(OWN, level)
+            })
+        }
+        _ => Ok(filter),
+    }
 }
 
 fn lines<S, W>(format: LogFormat, writer: W, colours: bool) -> Box<dyn Layer<S> + Send + Sync>
@@ -246,6 +264,24 @@ mod tests {
     }
 
     #[test]
+    fn libraries_log_below_info_only_where_a_filter_names_them() {
+        let logged = |level| {
+            written(level, LogFormat::Text, || {
+                tracing::debug!("own");
+                tracing::debug!(target: "h2::codec", "frame");
+                tracing::info!(target: "h2::codec", "news");
+            })
+        };
+        let has = |level| ["own", "frame", "news"].map(|word| logged(level).contains(word));
+        assert_eq!(has("debug"), [true, false, true]);
+        assert_eq!(has("trace"), [true, false, true]);
+        assert_eq!(has("debug,h2=debug"), [true, true, true]);
+        assert_eq!(has("debug,crisweep=info"), [false, false, true]);
+        assert_eq!(has("info,h2=debug"), [false, true, true]);
+        assert_eq!(has("off"), [false; 3]);
+    }
+
+    #[test]
     fn json_lines_have_the_fields_at_the_top() {
         let page = logged("info", LogFormat::Json);
         let line: serde_json::Value = serde_json::from_str(page.trim()).unwrap();
@@ -275,6 +311,7 @@ mod tests {
             "info",
             "debug",
             "trace",
+            "off",
             "crisweep=debug,tonic=warn",
         ] {
             assert!(is_filter(right), "{right}");

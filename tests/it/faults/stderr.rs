@@ -10,10 +10,10 @@ use crate::support::{Rig, nodes, until};
 
 const DROPPED: &str = "crisweep_log_lines_dropped_total";
 
-/// Starts a rig whose service logs at full detail into a full pipe.
+/// Starts a rig whose service logs each frame of its connections into a full pipe.
 async fn rig() -> (Rig, Pipe) {
     let mut rig = Rig::start(nodes::litter(30), json!({})).await;
-    rig.configure(&json!({ "log": { "level": "trace" } }));
+    rig.configure(&json!({ "log": { "level": "trace,h2=trace" } }));
     rig.kill().await;
     let (service, pipe) = Service::start_piped(&rig.config_file()).await;
     rig.service = service;

@@ -241,7 +241,8 @@ async fn a_rotated_token_is_taken_from_its_file() {
     let kubelet = Kubelet::start().await;
     let mut changes = kubelet.config();
     // A full trace log must show everything except the token.
-    changes["log"]["level"] = json!("trace");
+    changes["log"]["level"] =
+        json!("trace,h2=trace,hyper=trace,hyper_util=trace,reqwest=trace,rustls=trace");
     let rig = Rig::start(nodes::litter(LITTER), changes).await;
     kubelet.set_answer(&rig.sim.pods_json());
     kubelet.server.expect_token("second-secret");
