@@ -174,5 +174,8 @@ pub(super) fn short(id: &str) -> &str {
 }
 
 pub(super) fn span(duration: Duration) -> String {
+    if duration.as_secs() == 0 && !duration.is_zero() {
+        return format!("{duration:?}");
+    }
     SignedDuration::try_from(duration).map_or_else(|_| "forever".to_owned(), short_duration)
 }

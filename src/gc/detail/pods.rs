@@ -37,9 +37,10 @@ impl PlanFacts<'_> {
     fn absent_pod(&self, subject: &Subject) -> String {
         let history = self.history(subject.pod.as_deref());
         let since = history.and_then(|history| history.absent_since);
-        let since = since.map_or_else(
+        let age = since.map(|since| self.snapshot.age(since));
+        let since = age.filter(|age| age.as_secs() > 0).map_or_else(
             || "since the latest answer".to_owned(),
-            |since| format!("for {}", age_words(self.snapshot.age(since))),
+            |age| format!("for {}", age_words(age)),
         );
         let settle = span(self.policy.pods.settle);
         format!(
@@ -137,9 +138,12 @@ mod tests {
     }
 
     fn detail(snapshot: &Snapshot) -> String {
-        let policy = Policy::default();
-        let mut plan = plan(snapshot, &policy, &[Target::Sandboxes].into());
-        plan.add_details(snapshot, &policy);
+        detail_by(snapshot, &Policy::default())
+    }
+
+    fn detail_by(snapshot: &Snapshot, policy: &Policy) -> String {
+        let mut plan = plan(snapshot, policy, &[Target::Sandboxes].into());
+        plan.add_details(snapshot, policy);
         plan.kept.first().unwrap().detail.to_string()
     }
 
@@ -247,6 +251,16 @@ mod tests {
         assert_eq!(
             detail(&absent),
             "the pod list has lacked its pod for 4s; it counts as deleted after pods.settle (10s)"
+        );
+        let mut policy = Policy::default();
+        policy.pods.settle = Duration::from_millis(500);
+        let just_now = Snapshot {
+            pod_history: history(0, 0),
+            ..node()
+        };
+        assert_eq!(
+            detail_by(&just_now, &policy),
+            "the pod list has lacked its pod since the latest answer; it counts as deleted after pods.settle (500ms)"
         );
         let loud = Snapshot {
             pod_history: history(20, 20),
