@@ -87,9 +87,9 @@ pub enum Error {
         /// How it failed.
         source: io::Error,
     },
-    /// The database.
+    /// The database. Its text says the cause too.
     #[error("{NAME}: {0}")]
-    Sqlite(#[from] rusqlite::Error),
+    Sqlite(rusqlite::Error),
     /// It is not crisweep's, or a later version's.
     #[error("{NAME} {0}")]
     Foreign(String),
@@ -111,6 +111,12 @@ pub enum Error {
     /// No answer in time.
     #[error("the disk of {NAME} is too slow")]
     TooSlow,
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
 }
 
 impl Error {

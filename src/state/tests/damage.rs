@@ -45,6 +45,15 @@ fn goes_on(dir: &Path) -> History {
 }
 
 #[test]
+fn an_error_of_the_database_says_its_cause_once() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(file(dir.path()), vec![0xF5; 4096]).unwrap();
+    let error = crate::state::ask(dir.path(), &crate::state::PastFailures).unwrap_err();
+    assert_eq!(error.to_string(), "crisweep.db: file is not a database");
+    assert!(std::error::Error::source(&error).is_none());
+}
+
+#[test]
 fn a_file_that_is_no_database_is_set_aside() {
     for bytes in [b"hello".to_vec(), vec![0; 65536], vec![0xF5; 65536]] {
         let dir = tempfile::tempdir().unwrap();
