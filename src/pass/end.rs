@@ -350,10 +350,8 @@ impl PassRun<'_> {
     /// Reports, once, why the pass could not do all that it was asked for.
     pub(super) fn report_problem(&mut self, target: Target, why: &str) {
         self.incomplete = true;
-        let error = format!("{target}: {why}");
-        if !self.record.pass().errors.contains(&error) {
+        if self.record.error_once(format!("{target}: {why}")) {
             tracing::warn!(pass.id = %self.record.id, target = target.label(), why, "the pass cannot do all that it was asked for");
-            self.record.error(error);
         }
     }
 

@@ -140,9 +140,8 @@ impl PassRun<'_> {
             ));
         }
         for (target, error) in &now {
-            if !self.record.pass().errors.contains(error) {
+            if self.record.error_once(error.clone()) {
                 tracing::warn!(pass.id = %self.record.id, target = target.label(), error, "too little is known");
-                self.record.error(error.clone());
             }
         }
         // A whole look shows all that stays now. What a part of the lists showed may still be there.

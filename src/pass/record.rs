@@ -95,6 +95,15 @@ impl PassRecord {
         });
     }
 
+    /// Adds an error unless the pass has it; says whether it was new.
+    pub(super) fn error_once(&self, text: String) -> bool {
+        let is_new = self.read(|pass| !pass.errors.contains(&text));
+        if is_new {
+            self.error(text);
+        }
+        is_new
+    }
+
     /// Takes back an error that no longer holds.
     pub fn retract(&self, text: &str) {
         self.update(|pass| pass.errors.retain(|error| error != text));
