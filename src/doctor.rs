@@ -4,7 +4,6 @@
 //! what cannot be read is missing, and the report says so.
 
 mod crashes;
-mod disks;
 mod facts;
 mod finished;
 mod gather;
@@ -18,7 +17,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{ContainerExit, DoctorFacts, Latency, ListsRead, OtherDisk};
+pub use facts::{ContainerExit, DoctorFacts, Latency, ListsRead};
 pub use gather::Doctor;
 pub use report::{Counts, Finding, Others, Report, Severity, Top, TopRow};
 
@@ -42,7 +41,6 @@ pub fn diagnose(facts: &DoctorFacts) -> Report {
     findings.extend(limits::findings(facts, &litter));
     findings.extend(kubelet_findings::findings(facts));
     findings.extend(node::findings(facts));
-    findings.extend(disks::findings(facts));
     findings.sort_by(|a, b| {
         let key = |it: &Finding| (it.severity, std::cmp::Reverse(it.cost), it.id);
         key(a).cmp(&key(b))

@@ -45,17 +45,6 @@ pub struct ListsRead {
     pub sandboxes: bool,
 }
 
-/// A file system in which passes make no room.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtherDisk {
-    /// A directory on it.
-    pub path: String,
-    /// What is there.
-    pub holds: &'static str,
-    /// Its figures.
-    pub usage: FilesystemUsage,
-}
-
 /// Everything that a report is made from.
 #[derive(Clone, Debug)]
 pub struct DoctorFacts {
@@ -77,8 +66,6 @@ pub struct DoctorFacts {
     pub origin: PodOrigin,
     /// The images.
     pub images: Images,
-    /// The file systems in which passes make no room.
-    pub disks: Vec<OtherDisk>,
     /// What the lists weigh.
     pub weights: Weights,
     /// Sandboxes that could not be removed.
@@ -125,7 +112,6 @@ impl DoctorFacts {
             pods: look.pods.clone(),
             origin: look.pod_origin.clone(),
             images: look.store.clone(),
-            disks: Vec::new(),
             weights: look.weights(),
             quarantined: BTreeMap::new(),
             state: StateStatus::default(),

@@ -1,18 +1,17 @@
 //! Gathers the facts: each part has a bound, and none waits for another.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::kubelet::{self, KubeletSettings};
-use super::{ContainerExit, DoctorFacts, Latency, OtherDisk, crashes, disks};
+use super::{ContainerExit, DoctorFacts, Latency, crashes};
 use crate::config::Config;
 use crate::model::ContainerId;
 use crate::pods;
-use crate::runtime::{self, Client};
+use crate::runtime::Client;
 use crate::snapshot::Look;
 use crate::state::{self, Past, PastQuestion};
 use crate::system::blocking::BlockingPool;
@@ -35,7 +34,6 @@ const DATABASE: Duration = Duration::from_secs(3);
 pub struct Doctor {
     disk: BlockingPool,
     files: BlockingPool,
-    logs: BlockingPool,
 }
 
 impl Default for Doctor {
@@ -43,7 +41,6 @@ impl Default for Doctor {
         Self {
             disk: BlockingPool::new(2),
             files: BlockingPool::new(1),
-            logs: BlockingPool::new(1),
         }
     }
 }
@@ -57,21 +54,12 @@ impl Doctor {
             now: look.taken_at,
             names,
         };
-        let (past, (ends, latency), kubelet, log_disk) = tokio::join!(
+        let (past, (ends, latency), kubelet) = tokio::join!(
             self.past(&config, question),
             statuses(client, sample(&facts, ids)),
             self.kubelet(&config),
-            self.log_disk(&config, look),
         );
         (facts.past, facts.ends, facts.latency, facts.kubelet) = (past, ends, latency, kubelet);
-        let has_images = facts
-            .images
-            .known()
-            .is_some_and(|it| it.filesystem.is_some());
-        let disks = look.filesystems.as_ref();
-        let disks = disks.map(|it| disks::named(it, has_images));
-        facts.disks = disks.unwrap_or_default();
-        facts.disks.extend(log_disk);
         facts
     }
 
@@ -81,23 +69,6 @@ impl Doctor {
         let read = move || state::ask(&dir, &question).map_err(|error| error.to_string());
         let read = self.disk.run(DATABASE, read).await;
         read.map_err(|error| error.to_string())?
-    }
-
-    /// Measures the file system of the logs, unless it has images or writable layers too.
-    async fn log_disk(&self, config: &Config, look: &Look) -> Option<OtherDisk> {
-        let named = look.filesystems.as_ref().ok()?;
-        if config.runtime.simulated_disk_bytes.is_some() {
-            return None;
-        }
-        let below = |path: &Path| runtime::below(&config.runtime.host_root, path);
-        let named = named.image.iter().chain(&named.container);
-        let others: Vec<_> = named.map(|it| below(Path::new(&it.mountpoint))).collect();
-        let root = &config.policy.logs.pods_root;
-        let logs = below(root);
-        let measure = move || disks::usage_beside(&logs, &others);
-        let usage = self.logs.run(FILES, measure).await.ok()??;
-        let (path, holds) = (root.display().to_string(), disks::LOGS);
-        Some(OtherDisk { path, holds, usage })
     }
 
     async fn kubelet(&self, config: &Config) -> KubeletSettings {

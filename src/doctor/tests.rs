@@ -69,7 +69,6 @@ impl Node {
             pods: Pods::Unknown(PodsUnknown::NoSource),
             origin: PodOrigin::default(),
             images: Images::default(),
-            disks: Vec::new(),
             weights,
             quarantined: BTreeMap::new(),
             state: StateStatus::default(),

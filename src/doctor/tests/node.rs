@@ -1,8 +1,6 @@
 //! The node as a whole: pods, caps, image file system, and what comes first.
 
 use super::*;
-use crate::doctor::disks;
-use crate::model::{Filesystem, Filesystems};
 
 #[test]
 fn a_problem_outranks_advice_and_the_costlier_comes_first() {
@@ -171,47 +169,6 @@ fn inodes_that_run_out_are_called_so() {
     assert!(full.summary.starts_with(says), "{}", full.summary);
 }
 
-/// 1000 blocks and inodes each.
-fn disk(path: &str, free: u64, inodes_free: u64) -> OtherDisk {
-    OtherDisk {
-        path: path.to_owned(),
-        holds: "logs",
-        usage: FilesystemUsage {
-            capacity_bytes: 1000,
-            available_bytes: free,
-            used_bytes: 1000 - free,
-            inodes: 1000,
-            inodes_free,
-        },
-    }
-}
-
-#[test]
-fn a_full_file_system_is_told_where_no_pass_makes_room() {
-    let mut node = Node::new();
-    node.facts.disks = vec![
-        disk("/var/log/pods", 100, 60),
-        disk("/rw", 110, 60),
-        OtherDisk {
-            holds: "what containers write",
-            ..disk("/inodes", 500, 50)
-        },
-    ];
-    let report = node.report();
-    let full = report.findings.iter().filter(|it| it.id == "disk-full");
-    let said: Vec<&str> = full.map(|it| it.summary.as_str()).collect();
-    assert_eq!(
-        said,
-        [
-            "The file system of /var/log/pods (logs) is 90 % full: the kubelet evicts pods if its own directory is there \
-             too.",
-            "The file system of /inodes (what containers write) has 95 % of its inodes in use: the kubelet evicts pods \
-             there."
-        ]
-    );
-    assert_eq!(severity(&report, "disk-full"), Some(Severity::Problem));
-}
-
 #[test]
 fn a_pod_list_that_lacks_a_living_pod_is_told() {
     let mut node = Node::new();
@@ -233,24 +190,4 @@ fn a_pod_list_that_lacks_a_living_pod_is_told() {
             )
         );
     }
-}
-
-#[test]
-fn the_images_file_system_is_another_one_where_no_pass_makes_room_in_it() {
-    let named = |mountpoint: &str| Filesystem {
-        mountpoint: mountpoint.to_owned(),
-        runtime_used_bytes: 1,
-        usage: Some(disk("", 1, 1).usage),
-        is_btrfs: false,
-    };
-    let both = Filesystems {
-        image: vec![named("/images")],
-        container: vec![named("/images"), named("/rw")],
-    };
-    let paths = |has_images| {
-        let named = disks::named(&both, has_images).into_iter();
-        named.map(|it| it.path).collect::<Vec<_>>()
-    };
-    assert_eq!(paths(true), ["/rw"]);
-    assert_eq!(paths(false), ["/images", "/rw"]);
 }
