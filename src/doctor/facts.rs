@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::kubelet;
 use crate::config::Config;
 use crate::model::{
-    Container, ContainerId, ContainerState, FailureClass, FilesystemUsage, Images, PodOrigin,
-    PodSandbox, PodSandboxState, Pods, Rows,
+    Container, ContainerId, ContainerState, FailureClass, Images, PodOrigin, PodSandbox,
+    PodSandboxState, Pods, Rows,
 };
 use crate::snapshot::{Look, Weight, Weights};
 use crate::state::{Past, StateStatus};

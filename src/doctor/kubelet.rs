@@ -10,9 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::model::go_duration;
-pub(super) use known::{
-    EVICTION_HARD, IMAGE_HIGH, IMAGE_LOW, IMAGE_MAX_AGE, MAX_DEAD, MAX_PER_CONTAINER,
-};
+pub(super) use known::{IMAGE_HIGH, IMAGE_LOW, IMAGE_MAX_AGE, MAX_DEAD, MAX_PER_CONTAINER};
 use known::{KNOWN, KnownSetting, MISTAKEN, ValueKind};
 
 /// Where a value comes from.
@@ -79,15 +77,6 @@ impl KubeletSettings {
     /// Returns a duration in seconds.
     pub(super) fn seconds(&self, name: &str) -> Option<f64> {
         go_duration(self.settings.get(name)?.value.as_str()?).map(|it| it.as_secs_f64())
-    }
-
-    /// Returns the value of an eviction signal.
-    pub(super) fn eviction(&self, signal: &str) -> Option<&str> {
-        self.settings
-            .get(EVICTION_HARD)?
-            .value
-            .get(signal)?
-            .as_str()
     }
 }
 

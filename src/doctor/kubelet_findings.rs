@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use bytesize::ByteSize;
 use serde_json::json;
 
 use super::kubelet::{self, IgnoredKey};
 use super::report::many;
 use super::{DoctorFacts, Finding, Severity};
 use crate::config::Mode;
-use crate::model::FilesystemUsage;
 
 /// Dead containers from which on the kubelet's missing cap is worth a change.
 const DEAD_MUCH: usize = 200;
@@ -20,7 +18,6 @@ pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     findings.extend(no_cap(facts));
     findings.extend(keeps_many(facts));
     findings.extend(images(facts));
-    findings.extend(eviction(facts));
     findings
 }
 
@@ -184,75 +181,4 @@ fn images(facts: &DoctorFacts) -> Option<Finding> {
         change,
         details,
     ))
-}
-
-/// Pods are evicted for a full image file system before anyone removes images.
-fn eviction(facts: &DoctorFacts) -> Option<Finding> {
-    let signal = "imagefs.available";
-    let written = facts.kubelet.eviction(signal)?;
-    let evicts_at = evicts_at(written, facts.images.filesystem())?;
-    let kubelet = facts.kubelet.number(kubelet::IMAGE_HIGH);
-    let policy = &facts.config.policy.images;
-    let ours = (policy.enabled && facts.config.mode == Mode::Enforce)
-        .then_some(i64::from(policy.high_threshold_percent));
-    let first = kubelet
-        .into_iter()
-        .chain(ours)
-        .filter(|mark| *mark < 100)
-        .min();
-    #[expect(clippy::cast_precision_loss, reason = "a percentage")]
-    let is_late = first.is_none_or(|mark| mark as f64 > evicts_at);
-    is_late.then(|| {
-        Finding::new(
-            "eviction-before-images",
-            Severity::Advice,
-            format!(
-                "The kubelet evicts pods when the image file system is {evicts_at:.0} % full ({signal}<{written}), \
-                 before anything removes images by a mark ({}).",
-                first.map_or("none is set".to_owned(), |mark| format!("{mark} %"))
-            ),
-            format!("set {} below {evicts_at:.0} in the kubelet's configuration", kubelet::IMAGE_HIGH),
-            json!({
-                "signal": signal, "value": written, "evicts_at_used_percent": evicts_at,
-                "kubelet_high": kubelet, "policy.images.high_threshold_percent": ours,
-            }),
-        )
-    })
-}
-
-/// Returns the percentage of use at which a threshold for available bytes is crossed.
-#[expect(clippy::cast_precision_loss, reason = "a percentage")]
-fn evicts_at(written: &str, usage: Option<FilesystemUsage>) -> Option<f64> {
-    if let Some(percent) = written.strip_suffix('%') {
-        let percent: f64 = percent.parse().ok()?;
-        return (percent > 0.0).then_some(100.0 - percent);
-    }
-    let bytes: ByteSize = written.parse().ok()?;
-    let bytes = bytes.as_u64() as f64;
-    let capacity = usage
-        .map(|it| it.capacity_bytes as f64)
-        .filter(|it| *it > 0.0)?;
-    (bytes > 0.0 && bytes <= capacity).then(|| 100.0 * (1.0 - bytes / capacity))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_eviction_threshold_is_a_share_or_bytes() {
-        let usage = FilesystemUsage {
-            capacity_bytes: 100 << 30,
-            available_bytes: 0,
-            used_bytes: 0,
-            inodes: 0,
-            inodes_free: 0,
-        };
-        assert_eq!(evicts_at("15%", None), Some(85.0));
-        assert_eq!(evicts_at("10Gi", Some(usage)), Some(90.0));
-        for unusable in ["0%", "x%", "10Gi", "", "-1"] {
-            assert_eq!(evicts_at(unusable, None), None, "{unusable}");
-        }
-        assert_eq!(evicts_at("200Gi", Some(usage)), None);
-    }
 }

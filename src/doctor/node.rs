@@ -7,7 +7,6 @@ use serde_json::json;
 use super::report::many;
 use super::{DoctorFacts, Finding, NODE_UNREAD, Severity};
 use crate::config::Mode;
-use crate::gc::Limit;
 use crate::gc::images::used_percent;
 use crate::model::{
     Container, ContainerState, FailureClass, FilesystemUsage, ImageStore, PodRef, PodSandboxState,
@@ -26,7 +25,6 @@ pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
         images(facts),
         foreign(facts),
         observes(facts),
-        uncapped(facts),
         ahead(facts),
     ]
     .into_iter()
@@ -258,20 +256,6 @@ fn observes(facts: &DoctorFacts) -> Option<Finding> {
         change,
         details,
     ))
-}
-
-/// Neither crisweep nor the kubelet has a cap.
-fn uncapped(facts: &DoctorFacts) -> Option<Finding> {
-    let kubelet = facts.kubelet.number(super::kubelet::MAX_DEAD)?;
-    let policy = facts.config.policy.containers.max_dead;
-    let finding = Finding::new(
-        "no-cap",
-        Severity::Advice,
-        "Neither the kubelet nor crisweep caps the dead containers of this node.",
-        "set policy.containers.max_dead to 200",
-        json!({ "maximum-dead-containers": kubelet, "policy.containers.max_dead": -1 }),
-    );
-    (kubelet < 0 && policy == Limit::None).then_some(finding)
 }
 
 /// Litter that is young until the clock has come to its time.

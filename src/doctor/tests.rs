@@ -17,7 +17,6 @@ use serde_json::Value;
 use super::kubelet::{Process, assemble};
 use super::*;
 use crate::config::{Config, Mode};
-use crate::gc::Limit;
 use crate::model::{
     ConfigSource, Container, ContainerId, ContainerImage, ContainerState, Evidence, EvidenceLog,
     EvidencePod, FailureClass, FilesystemUsage, Image, ImageId, ImageStore, Images, Labels,

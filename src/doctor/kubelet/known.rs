@@ -17,7 +17,6 @@ const LOG_MAX_FILES: &str = "containerLogMaxFiles";
 pub(in crate::doctor) const IMAGE_HIGH: &str = "imageGCHighThresholdPercent";
 pub(in crate::doctor) const IMAGE_LOW: &str = "imageGCLowThresholdPercent";
 pub(in crate::doctor) const IMAGE_MAX_AGE: &str = "imageMaximumGCAge";
-pub(in crate::doctor) const EVICTION_HARD: &str = "evictionHard";
 
 /// The kind of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +73,7 @@ pub(super) const KNOWN: [KnownSetting; 11] = [
     setting(IMAGE_MAX_AGE, None, Text, "0s"),
     setting(LOG_MAX_SIZE, Some("container-log-max-size"), Text, "10Mi"),
     setting(LOG_MAX_FILES, Some("container-log-max-files"), Whole, "5"),
-    setting(EVICTION_HARD, Some("eviction-hard"), Table, ""),
+    setting("evictionHard", Some("eviction-hard"), Table, ""),
     setting("evictionSoft", Some("eviction-soft"), Table, ""),
 ];
 

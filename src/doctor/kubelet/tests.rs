@@ -85,8 +85,14 @@ fn a_flag_goes_before_a_drop_in_and_that_before_the_file() {
     assert_eq!(value(&known, "containerLogMaxFiles"), "3 File");
     assert_eq!(value(&known, MAX_DEAD), "-1 Default");
     assert_eq!(value(&known, "containerLogMaxSize"), r#""10Mi" Default"#);
-    assert_eq!(known.eviction("imagefs.available"), Some("15%"));
-    assert_eq!(known.eviction("nodefs.available"), Some("1Gi"));
+    assert_eq!(
+        known.settings["evictionHard"].value["imagefs.available"],
+        "15%"
+    );
+    assert_eq!(
+        known.settings["evictionHard"].value["nodefs.available"],
+        "1Gi"
+    );
     assert_eq!(
         known.source,
         "command line of process 7, /k.yaml, /d/10.conf, /d/20.conf"
@@ -167,7 +173,10 @@ fn the_kubelets_own_answer_goes_first_and_has_no_flags() {
         "evictionHard":{"imagefs.available":"15%","x":{"y":1}},"containerLogMaxFiles":5}}"#;
     let known = assemble(Some(Ok(answer.to_vec())), Process::Hidden);
     assert_eq!(value(&known, IMAGE_HIGH), "77 Configz");
-    assert_eq!(known.eviction("imagefs.available"), Some("15%"));
+    assert_eq!(
+        known.settings["evictionHard"].value["imagefs.available"],
+        "15%"
+    );
     assert_eq!(value(&known, MAX_DEAD), "unknown");
     assert_eq!(known.source, "/configz");
     let process = Process::Seen {

@@ -48,21 +48,19 @@ fn litter_that_is_dated_in_the_future_is_told() {
 }
 
 #[test]
-fn pods_state_and_caps_are_told() {
+fn pods_state_and_foreign_containers_are_told() {
     let mut node = Node::new();
     node.facts.pods = Pods::Unknown(PodsUnknown::Failed("refused".to_owned()));
     node.facts
         .state
         .errors
         .insert("journal", "no space".to_owned());
-    node.config(|config| config.policy.containers.max_dead = Limit::None);
     node.dead("web", 0, 3000);
     node.facts.containers[0].pod = None;
     let report = node.report();
     for (id, wanted) in [
         ("pods-unknown", Severity::Problem),
         ("state-not-writable", Severity::Problem),
-        ("no-cap", Severity::Advice),
         ("foreign-containers", Severity::Advice),
     ] {
         assert_eq!(severity(&report, id), Some(wanted), "{id}");
