@@ -14,7 +14,6 @@ use super::output::{print, print_json};
 use super::service::{ServiceQuery, Site};
 use super::{Ending, Output};
 use crate::doctor::{Doctor, NODE_UNREAD, diagnose};
-use text::TerminalSize;
 
 /// How long the service may take: a look at the node takes up to 8 s, what else is read 3 s more.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -56,7 +55,7 @@ pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<Ending> {
     let is_read = ids.all(|id| id.is_none_or(|id| id != NODE_UNREAD));
     match args.output {
         Output::Json => print_json(&report)?,
-        Output::Table => print(&text::of(report, TerminalSize::of_terminal())?)?,
+        Output::Table => print(&text::of(&report)?)?,
     }
     Ok(is_read.into())
 }
