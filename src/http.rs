@@ -225,7 +225,7 @@ async fn wrong_method(request: Request) -> HttpError {
 }
 
 async fn no_such_path(request: Request) -> HttpError {
-    HttpError::not_found(format!("{NO_SUCH_PATH}: {}", request.uri().path()))
+    HttpError::not_found(format!("no such path: {}", request.uri().path()))
 }
 
 async fn count(State(service): State<Service>, request: Request, next: Next) -> Response {
@@ -251,9 +251,6 @@ async fn count(State(service): State<Service>, request: Request, next: Next) -> 
 async fn healthy(State(service): State<Service>) -> HttpResult {
     health(service.observer.hangs())
 }
-
-/// How the answer to a path that this service does not have begins.
-pub const NO_SUCH_PATH: &str = "no such path";
 
 /// What `/-/healthy` answers where crisweep itself hangs. Other refusals have the same status.
 pub const HANGS: &str = "no look at the node has ended for minutes, although each call to the runtime has a deadline: \

@@ -203,13 +203,11 @@ async fn inspect(args: &CheckArgs, global: Global, by: Instant) -> HealthReport 
     let marks = args.marks.over(&site.config.thresholds);
     match question.facts().await {
         Ok(facts) => facts.judge(&marks, site.policy(), "service"),
-        Err(failure) => match &site.remote {
-            Some(remote) => {
-                let finding = HealthFinding::unknown(failure.of_named(remote.has_credential));
-                HealthReport::of(Some(finding), "", Some("service"))
-            }
-            None => Box::pin(without_service(site, &marks, by, failure)).await,
-        },
+        Err(failure) if site.remote.is_some() => {
+            let finding = HealthFinding::unknown(failure.line());
+            HealthReport::of(Some(finding), "", Some("service"))
+        }
+        Err(failure) => Box::pin(without_service(site, &marks, by, failure)).await,
     }
 }
 

@@ -57,10 +57,6 @@ pub(super) enum ServiceFailureKind {
     NotAsked,
     /// Nothing listens there, or the service has no address that can be known.
     Down,
-    /// Its certificate is not one that this command trusts.
-    Untrusted,
-    /// What listens there speaks no TLS, and was asked to.
-    NoTls,
     /// It did not answer in time.
     NoAnswer,
     /// It says itself that it hangs.
@@ -168,7 +164,7 @@ impl ServiceQuery {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 self.instead(found.refusal(status, &body))
             }
-            _ => anyhow::bail!("{}", found.refused(status, &body)),
+            _ => anyhow::bail!("{}", found.refusal(status, &body)),
         }
     }
 

@@ -16,36 +16,28 @@ impl ServiceFailureKind {
             Self::NoAnswer => "runtime; service silent",
             Self::Hangs => "runtime; service hangs",
             Self::Refuses => "runtime; service refuses",
-            Self::Untrusted | Self::NoTls | Self::Foreign => "runtime; no service",
+            Self::Foreign => "runtime; no service",
         }
     }
 
-    /// Says why a service that was named told nothing: nothing else can tell of that node.
-    pub(super) fn of_named(self, has_credential: bool) -> &'static str {
+    /// Says in a line why the service told nothing; `crisweep status` says more.
+    pub(super) fn line(self) -> &'static str {
         match self {
-            Self::NotAsked => "the service is not asked",
-            Self::Down => "no service answers at --service.url",
-            Self::Untrusted => "bad certificate at --service.url; crisweep status says why",
-            Self::NoTls => "--service.url speaks no TLS; ask it by http://",
             Self::NoAnswer => "service gives no answer",
-            Self::Hangs => "service hangs",
-            Self::Refuses if has_credential => "service refuses, with its credential too",
-            Self::Refuses => "service refuses; --service.token-file names a credential",
-            Self::Foreign => "what answers at --service.url is no crisweep",
+            Self::Hangs => "service hangs, restart it",
+            Self::Refuses => "service refuses; crisweep status says why",
+            Self::NotAsked | Self::Down | Self::Foreign => {
+                "no crisweep answers; crisweep status says more"
+            }
         }
     }
 
     /// A service that is down is no finding: a node may do without one, and `--self` asks for it.
     pub(super) fn finding(self) -> Option<HealthFinding> {
         match self {
-            Self::Hangs => Some(HealthFinding::problem("service hangs, restart it")),
-            Self::NoAnswer => Some(HealthFinding::unknown("service gives no answer")),
-            Self::NotAsked
-            | Self::Down
-            | Self::Untrusted
-            | Self::NoTls
-            | Self::Refuses
-            | Self::Foreign => None,
+            Self::Hangs => Some(HealthFinding::problem(self.line())),
+            Self::NoAnswer => Some(HealthFinding::unknown(self.line())),
+            Self::NotAsked | Self::Down | Self::Refuses | Self::Foreign => None,
         }
     }
 }
@@ -55,12 +47,7 @@ impl ServiceQuery {
     pub(super) async fn probes(&self) -> HealthReport {
         let found = match self.reach().await {
             Ok(found) => found,
-            Err(failure) => {
-                return failed(match self.named() {
-                    Some(named) => failure.kind.of_named(named.has_credential),
-                    None => without_answer(failure.kind),
-                });
-            }
+            Err(failure) => return failed(failure.kind.line()),
         };
         match self.get(found, "/-/ready").await {
             Ok((StatusCode::OK, _)) => {
@@ -88,19 +75,6 @@ impl ServiceQuery {
             (_, status, _) if status.is_server_error() => Err(ServiceFailureKind::NoAnswer),
             _ => Err(ServiceFailureKind::Foreign),
         }
-    }
-}
-
-fn without_answer(kind: ServiceFailureKind) -> &'static str {
-    match kind {
-        ServiceFailureKind::Hangs => "service is not healthy: it hangs, restart it",
-        ServiceFailureKind::NoAnswer => "service gives no answer",
-        ServiceFailureKind::Refuses => "service refuses; give it a unix socket (web.listen)",
-        ServiceFailureKind::NotAsked
-        | ServiceFailureKind::Down
-        | ServiceFailureKind::Untrusted
-        | ServiceFailureKind::NoTls
-        | ServiceFailureKind::Foreign => "no service answers at the addresses of web.listen",
     }
 }
 

@@ -80,13 +80,12 @@ fn show(plan: &ShownPlan, args: &PlanArgs) -> anyhow::Result<()> {
 async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<()> {
     let text = service::save(site, args).await?;
     let saved: service::ShownSavedPlan = serde_json::from_str(&text).context(NOT_UNDERSTOOD)?;
-    let flags = site.remote.as_ref().map_or("", |remote| &remote.flags);
+    let same = site.remote.as_ref();
+    let same = same.map_or("", |_| ", with the same --service options");
     let apply = format!(
-        "saved until {:.0} as {}; what it lacks stays. To carry it out:\n  crisweep gc --plan {}{}",
+        "saved until {:.0} as {id}; what it lacks stays. To carry it out{same}:\n  crisweep gc --plan {id}",
         saved.expires_at,
-        escape::line(&saved.id),
-        escape::line(&saved.id),
-        escape::line(flags),
+        id = escape::line(&saved.id),
     );
     match args.output {
         Output::Json => {

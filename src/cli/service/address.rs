@@ -11,19 +11,15 @@ use std::time::Duration;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use super::words::{NO_TLS, cause, of_tls, own_words, said, wants_certificate};
+use super::words::{cause, said};
 use super::{ServiceFailure, ServiceFailureKind, builder};
 use crate::access::Listen;
 use crate::access::web_config::WebConfig;
 use crate::config::Config;
-use crate::http::NO_SUCH_PATH;
 use crate::system::blocking::BlockingPool;
 
 /// Addresses that are tried.
 const ADDRESSES_MAX: usize = 4;
-
-/// How often a question is asked whose connection ends without a reason.
-const TRIES: usize = 4;
 
 /// An address where a service may answer.
 #[derive(Clone)]
@@ -35,10 +31,6 @@ pub struct ServiceAddress {
     pub(super) client: Client,
     /// Whether `--service.url` names it.
     pub(super) is_named: bool,
-    /// Whether a credential is sent.
-    pub(in crate::cli) has_credential: bool,
-    /// The flags that name it, for a command that asks it too; nothing for what the environment says.
-    pub(in crate::cli) flags: String,
 }
 
 impl fmt::Debug for ServiceAddress {
@@ -69,8 +61,6 @@ impl ServiceAddress {
             base,
             client: builder.build().ok()?,
             is_named: false,
-            has_credential: false,
-            flags: String::new(),
         })
     }
 
@@ -91,30 +81,17 @@ impl ServiceAddress {
         by: Instant,
         max: usize,
     ) -> Result<(StatusCode, Vec<u8>), ServiceFailure> {
-        let answer = async {
-            for _ in 1..TRIES {
-                match self.try_get(path, max).await {
-                    Err(error) if self.may_be_a_refusal(&error) => {}
-                    answer => return answer,
-                }
-            }
-            self.try_get(path, max).await
-        };
-        match timeout_at(by, answer).await {
+        match timeout_at(by, self.try_get(path, max)).await {
             Ok(Ok(Some(answer))) => Ok(answer),
             Ok(Ok(None)) => Err(self.foreign(&format!(": its answer is longer than {max} bytes"))),
             Ok(Err(error)) => {
-                if let Some(why) = wants_certificate(&error, self.is_named) {
-                    let words = format!("{} refuses: {why}", self.at());
-                    return Err(ServiceFailureKind::Refuses.with(words));
-                }
-                let (is_down, kind) = (error.is_connect(), without_connection(&error));
+                let is_down = error.is_connect();
                 let cause = format!(": {}", cause(error));
                 if !is_down {
                     return Err(self.foreign(&cause));
                 }
                 let words = format!("no service answers at {}{cause}", self.with_key());
-                Err(kind.with(words))
+                Err(ServiceFailureKind::Down.with(words))
             }
             Err(_elapsed) => {
                 let words = format!("the service at {} gives no answer in time", self.with_key());
@@ -140,15 +117,12 @@ impl ServiceAddress {
         Ok(Some((response.status(), body)))
     }
 
-    /// Says whether the service may have refused the client's certificate. In TLS 1.3 it does so after the client's
-    /// handshake, and the request, which is sent by then, fails now and then before the refusal is read.
-    fn may_be_a_refusal(&self, error: &reqwest::Error) -> bool {
-        self.base.starts_with("https:") && !error.is_timeout() && of_tls(error).is_none()
-    }
-
     /// Something else answers here.
     pub(super) fn foreign(&self, cause: &str) -> ServiceFailure {
-        let words = format!("what answers at {} is no crisweep{cause}", self.with_key());
+        let words = format!(
+            "the answer at {} is none of crisweep's{cause}",
+            self.with_key()
+        );
         ServiceFailureKind::Foreign.with(words)
     }
 
@@ -162,39 +136,13 @@ impl ServiceAddress {
         format!("{} ({key})", self.shown)
     }
 
-    /// Returns its own words about a question that it cannot answer. Where they are no words of crisweep, or it does not
-    /// know the question, they alone would not be understood.
-    pub(super) fn refused(&self, status: StatusCode, body: &[u8]) -> String {
-        match own_words(body) {
-            Some(words) if !words.starts_with(NO_SUCH_PATH) => words,
-            _ => self.refusal(status, body),
-        }
-    }
-
     /// Returns why it refused, with its own words and what to do about it.
     pub(in crate::cli) fn refusal(&self, status: StatusCode, body: &[u8]) -> String {
-        let said = said(body);
         let hint = match status.as_u16() {
-            401 | 403 if self.has_credential => {
-                "; it does not take the credential that it was shown for this"
-            }
-            401 | 403 if self.is_named => "; name a credential with --service.token-file",
-            401 | 403 => {
-                "; name it with --service.url, and its credential with --service.token-file"
-            }
-            404 if said.starts_with(NO_SUCH_PATH) => "; is it older than this command?",
+            401 | 403 => "; name a credential for it with --service.url and --service.token-file",
             _ => "",
         };
-        format!("{} answers {status}: {said}{hint}", self.at())
-    }
-}
-
-/// Says why there is no connection.
-fn without_connection(error: &reqwest::Error) -> ServiceFailureKind {
-    match of_tls(error) {
-        Some(rustls::Error::InvalidCertificate(_)) => ServiceFailureKind::Untrusted,
-        Some(error) if *error == NO_TLS => ServiceFailureKind::NoTls,
-        Some(_) | None => ServiceFailureKind::Down,
+        format!("{} answers {status}: {}{hint}", self.at(), said(body))
     }
 }
 

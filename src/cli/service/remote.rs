@@ -139,31 +139,11 @@ impl RemoteArgs {
             }
             None => token,
         };
-        let mut remote = match url.strip_prefix("unix:") {
+        let remote = match url.strip_prefix("unix:") {
             Some(path) => over_unix(path.trim_start_matches("//"), token.as_deref())?,
             None => over_tcp(url, token.as_deref(), &args, &disk).await?,
         };
-        remote.flags = self.flags(&remote.shown);
         Ok(Some(remote))
-    }
-
-    fn flags(&self, shown: &str) -> String {
-        let file = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-        let flags = [
-            (
-                "--service.url",
-                self.service_url.is_some().then(|| shown.to_owned()),
-            ),
-            ("--service.token-file", file(&self.service_token_file)),
-            ("--service.ca-file", file(&self.service_ca_file)),
-            ("--service.cert-file", file(&self.service_cert_file)),
-            ("--service.key-file", file(&self.service_key_file)),
-        ];
-        let given = flags.into_iter().filter_map(|(flag, value)| {
-            let value = value?;
-            Some(format!(" {flag} {}", quoted(&value)))
-        });
-        given.collect()
     }
 }
 
@@ -176,15 +156,6 @@ fn variable(name: &str) -> anyhow::Result<Option<String>> {
     let text = text.into_string();
     let text = text.map_err(|_secret| anyhow::anyhow!("{name} is not text in UTF-8"));
     text.map(Some)
-}
-
-/// Returns a word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || "_-./:@%+=,".contains(it);
-    if word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 async fn read_token(disk: &BlockingPool, path: &Path) -> anyhow::Result<String> {
@@ -230,8 +201,6 @@ fn over_unix(path: &str, token: Option<&str>) -> anyhow::Result<ServiceAddress> 
         base: "http://localhost".to_owned(),
         client: client.build()?,
         is_named: true,
-        has_credential: token.is_some(),
-        flags: String::new(),
     })
 }
 
@@ -274,8 +243,6 @@ async fn over_tcp(
         base: base.as_str().trim_end_matches('/').to_owned(),
         client: client.build()?,
         is_named: true,
-        has_credential: has_secret || args.service_cert_file.is_some(),
-        flags: String::new(),
     })
 }
 

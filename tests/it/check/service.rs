@@ -110,7 +110,7 @@ async fn a_stopped_service_is_silent_and_the_runtime_is_asked() {
         .is(1, "PROBLEM: service gives no answer [service]");
     rig.signal(Signal::CONT);
     rig.kill().await;
-    let line = "PROBLEM: no service answers at the addresses of web.listen [service]";
+    let line = "PROBLEM: no crisweep answers; crisweep status says more [service]";
     over_tcp(&rig, &["--self"]).await.is(1, line);
     let told = over_tcp(&rig, &[]).await;
     assert_eq!(told.code, 0, "{}", told.line);

@@ -57,12 +57,6 @@ async fn an_answer_of_another_version_is_not_understood_rather_than_shown_by_hal
 }
 
 #[tokio::test]
-async fn a_service_without_the_path_may_be_older() {
-    let url = healthy_and("404 Not Found", r#"{"error": "no such path: /x"}"#).await;
-    says(&url, "no such path: /x; is it older than this command?").await;
-}
-
-#[tokio::test]
 async fn the_page_of_a_proxy_is_told_by_its_status_and_first_line() {
     let page = "<html>\n<p>the second line</p>\n</html>";
     let url = healthy_and("502 Bad Gateway", page).await;
