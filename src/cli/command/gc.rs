@@ -105,7 +105,7 @@ async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<Ending> {
         let worker = worker.clone();
         async move { worker.run().await }
     });
-    let progress = Progress::new(args.pass.output, at_most(&config, &args));
+    let progress = Progress::new(at_most(&config, &args));
     let seen = follow(&record, progress).await?;
     if seen == FollowEnd::Left {
         journal.settled(app::LAST_WRITES).await;

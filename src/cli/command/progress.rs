@@ -7,7 +7,6 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use tokio::time::Instant;
 
-use crate::cli::Output;
 use crate::cli::output::note;
 use crate::cli::screen::{shortened, terminal_columns};
 use crate::model::{Pass, Target, TargetReport, escape, short_duration};
@@ -37,19 +36,15 @@ enum ProgressStyle {
     Line(usize),
     /// Each line that the pass says.
     Lines,
-    /// Only waits: the answer is for a program.
-    Waits,
 }
 
 impl Progress {
-    pub(super) fn new(output: Output, at_most: Option<u64>) -> Self {
+    pub(super) fn new(at_most: Option<u64>) -> Self {
         let stderr = io::stderr();
         let columns = telemetry::has_control(&stderr).then(|| terminal_columns(&stderr));
-        let style = match (columns.flatten(), output) {
-            (Some(columns), _) => ProgressStyle::Line(columns),
-            (None, Output::Table) => ProgressStyle::Lines,
-            (None, Output::Json) => ProgressStyle::Waits,
-        };
+        let style = columns
+            .flatten()
+            .map_or(ProgressStyle::Lines, ProgressStyle::Line);
         Self {
             style,
             at_most,
@@ -69,10 +64,8 @@ impl Progress {
         for line in lines {
             let waits = line.contains(WAITS);
             self.waits = waits.then(|| line.to_owned());
-            match self.style {
-                ProgressStyle::Lines => note(line),
-                ProgressStyle::Waits if waits => note(line),
-                ProgressStyle::Line(_) | ProgressStyle::Waits => {}
+            if !self.is_a_line() {
+                note(line);
             }
         }
     }
@@ -244,7 +237,7 @@ mod tests {
 
     fn progress(at_most: Option<u64>) -> Progress {
         Progress {
-            style: ProgressStyle::Waits,
+            style: ProgressStyle::Lines,
             at_most,
             samples: VecDeque::new(),
             waits: None,

@@ -24,16 +24,8 @@ use crate::model::{AlertResult, Pass, Target, escape};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a plan may take.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Pauses between the questions how a pass ended.
-const END_PAUSES: [Duration; 3] = [
-    Duration::from_millis(200),
-    Duration::from_secs(1),
-    Duration::from_secs(3),
-];
 /// How often the pass is read while a terminal shows it.
 const READ_EVERY: Duration = Duration::from_secs(1);
-/// How many questions in a row may have no answer after the progress was cut off.
-const UNANSWERED_MAX: u32 = 3;
 /// The largest refusal that is read.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
@@ -95,7 +87,7 @@ pub(super) async fn gc(found: &ServiceAddress, args: &GcArgs) -> anyhow::Result<
         found,
         path,
         is_joined: header(ADMISSION) == Some(AlertResult::Merged.label()),
-        progress: Progress::new(args.pass.output, args.max_removals),
+        progress: Progress::new(args.max_removals),
         cancelled: false,
     };
     if watched.is_joined {
@@ -143,8 +135,7 @@ impl WatchedPass<'_> {
         escape::line(id).into_owned()
     }
 
-    /// Shows the progress until the pass is over; says whether a person left before. A proxy may end an answer that was
-    /// silent for long: then the pass is asked for, until too many questions in a row have no answer.
+    /// Shows the progress until the pass is over; says whether a person left before.
     async fn was_left(
         &mut self,
         mut response: Response,
@@ -152,24 +143,16 @@ impl WatchedPass<'_> {
     ) -> anyhow::Result<bool> {
         let (found, path) = (self.found, self.path.clone());
         let mut states = std::pin::pin!(states(found, &path));
-        let (mut text, mut is_cut, mut unanswered) = (Vec::new(), false, 0);
+        let mut text = Vec::new();
         loop {
             tokio::select! {
-                chunk = response.chunk(), if !is_cut => match chunk {
-                    Ok(Some(chunk)) => self.said(&mut text, &chunk),
-                    Ok(None) => return Ok(false),
-                    Err(_) => is_cut = true,
+                chunk = response.chunk() => match chunk.with_context(|| self.is_unknown())? {
+                    Some(chunk) => self.said(&mut text, &chunk),
+                    None => return Ok(false),
                 },
-                Some(read) = states.next(), if is_cut || self.progress.is_a_line() => match read {
-                    Ok(pass) if is_cut && pass.is_done() => return Ok(false),
-                    Ok(pass) => {
-                        unanswered = 0;
-                        self.progress.shows(&pass, Instant::now());
-                    }
-                    // The line on the terminal is not worth the pass.
-                    Err(_) if !is_cut => {}
-                    Err(_) if unanswered < UNANSWERED_MAX => unanswered += 1,
-                    Err(error) => return Err(error.context(self.is_unknown())),
+                // The line on the terminal is not worth the pass.
+                Some(read) = states.next(), if self.progress.is_a_line() => if let Ok(pass) = read {
+                    self.progress.shows(&pass, Instant::now());
                 },
                 _ = interrupts.next() => {
                     if self.interrupted().await? {
@@ -191,14 +174,8 @@ impl WatchedPass<'_> {
         format!("the pass is over: crisweep passes {}", self.id())
     }
 
-    /// Reads the pass after its end. A busy service refuses a question now and then.
+    /// Reads the pass after its end.
     async fn ended(&self) -> anyhow::Result<Pass> {
-        for pause in END_PAUSES {
-            if let Ok(pass) = read(self.found, &self.path).await {
-                return Ok(pass);
-            }
-            tokio::time::sleep(pause).await;
-        }
         let pass = read(self.found, &self.path).await;
         pass.with_context(|| self.is_over())
     }
