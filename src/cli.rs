@@ -40,7 +40,7 @@ use status::StatusArgs;
 /// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused images),
 /// safely, and says why it removes or keeps each object.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "crisweep", version, after_help = MORE_HELP, after_long_help = after_help())]
+#[command(name = "crisweep", version, after_help = MORE_HELP, after_long_help = AFTER_HELP)]
 pub struct Cli {
     /// Flags that every command takes.
     #[command(flatten)]
@@ -71,7 +71,6 @@ Exit codes:
   130  a person left (Ctrl-C) before the result was known
 
 Examples:
-  crisweep demo                              the service on a simulated node
   crisweep status                            the node on one screen
   crisweep doctor                            who leaves the litter
   crisweep plan --all                        what would go or stay, and why
@@ -81,18 +80,6 @@ Examples:
   crisweep passes                            what the last passes did
   crisweep COMMAND --help                    more examples
 ";
-
-/// The example that needs the feature `demo`.
-const DEMO_EXAMPLE: &str =
-    "  crisweep demo                              the service on a simulated node\n";
-
-fn after_help() -> String {
-    if cfg!(feature = "demo") {
-        AFTER_HELP.to_owned()
-    } else {
-        AFTER_HELP.replace(DEMO_EXAMPLE, "")
-    }
-}
 
 /// Flags that every command takes.
 #[derive(Args, Clone, Debug, Default)]

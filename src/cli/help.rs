@@ -2,16 +2,15 @@
 
 pub(super) mod texts;
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
-use std::process;
 
 use anyhow::Context;
 use clap::{Args, CommandFactory, FromArgMatches};
 
 use super::Cli;
 use super::RemoteArgs;
-use super::output::{note, print_bytes, written};
+use super::output::{note, print_bytes};
 
 const SET_UP: &[&str] = &[
     "serve",
@@ -89,21 +88,8 @@ Examples:
 
 /// Reads the arguments; prints help and ends the process where they ask for it, or are wrong.
 pub fn parse() -> Cli {
-    let matches = grouped().try_get_matches();
-    let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
-    parsed.unwrap_or_else(|error| end(&error))
-}
-
-/// Prints help or what is wrong, and ends the process. Clap itself takes no notice of a full disk.
-fn end(error: &clap::Error) -> ! {
-    let printed = error.print().and_then(|()| io::stdout().flush());
-    match written(printed) {
-        Err(failed) if !error.use_stderr() => {
-            note(&format!("crisweep: {failed:#}"));
-            process::exit(1)
-        }
-        Ok(()) | Err(_) => process::exit(error.exit_code()),
-    }
+    let parsed = Cli::from_arg_matches(&grouped().get_matches());
+    parsed.unwrap_or_else(|error| error.exit())
 }
 
 /// Returns the program's definition with its commands in groups.

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use serde_json::json;
 
 use crate::support::rig::{config, write};
-use crate::support::service::{program, run, run_into, text};
+use crate::support::service::{program, run, text};
 
 #[tokio::test]
 async fn config_prints_the_effective_configuration_which_loads_again() {
@@ -231,25 +231,4 @@ async fn rules_prints_the_shipped_file_and_its_variants() {
     assert!(text(&output.stdout).contains("by (cluster, region, node)"));
     let output = run(&["rules", "--labels=node"]).await;
     assert_eq!(output.status.code(), Some(2));
-}
-
-#[tokio::test]
-async fn help_that_cannot_be_written_is_an_error_and_help_that_nobody_reads_is_none() {
-    for args in [
-        &["--help"][..],
-        &["gc", "-h"],
-        &["help", "plan"],
-        &["--version"],
-    ] {
-        let full = fs::File::options().write(true).open("/dev/full").unwrap();
-        let output = run_into(args, full).await;
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
-        let words = "cannot write standard output: No space";
-        assert!(said.contains(words), "{args:?}: {said}");
-        let (reader, closed) = std::io::pipe().unwrap();
-        drop(reader);
-        let output = run_into(args, closed).await;
-        assert_eq!(output.status.code(), Some(0), "{args:?}");
-    }
 }
