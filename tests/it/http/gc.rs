@@ -124,7 +124,7 @@ async fn a_wrong_request_is_named_and_removes_nothing() {
     }
     for (body, words) in [
         (r#"{"target": 7}"#, "unknown target \"7\""),
-        (r#"{"target": [null]}"#, "a list of such names, not null"),
+        (r#"{"target": [null]}"#, "true or false, not null"),
     ] {
         let request = rig.request("POST", "/gc").body(body);
         crate::support::Answer::of(request)
