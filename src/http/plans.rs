@@ -12,10 +12,11 @@ use futures_util::stream;
 use super::api::{NoParameters, PathId};
 use super::ask::{PLAN_PARAMETERS, PassRequest, read};
 use super::guard::Requester;
-use super::saved_plans::{KeptPlan, PlanClock, SavedPlanText, pack};
+use super::saved_plans::{KeptPlan, SavedPlanText, pack};
 use super::{HttpError, HttpResult, QueryPairs, Service, body, json, plan};
 use crate::model::Caller;
 use crate::snapshot::Look;
+use crate::system::clock;
 
 /// `POST /api/v1/plans`: plans and keeps the plan; removes nothing.
 pub(super) async fn save(
@@ -50,13 +51,13 @@ fn keep(
         head: &head,
         plan: &made,
     });
-    let kept = packed.and_then(|it| plans.keep((head, ask.options), &made, look.started, it));
+    let kept = packed.and_then(|it| plans.keep((head, ask.options), &made, it));
     kept.map_err(|error| HttpError::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string()))
 }
 
 /// `GET /api/v1/plans`: the saved plans, newest first.
 pub(super) async fn list(State(service): State<Service>, NoParameters: NoParameters) -> Response {
-    let plans = service.fixed.saved_plans.list(PlanClock::read());
+    let plans = service.fixed.saved_plans.list(clock());
     json(StatusCode::OK, &serde_json::json!({ "plans": plans }))
 }
 
@@ -66,7 +67,7 @@ pub(super) async fn get(
     PathId(id): PathId,
     NoParameters: NoParameters,
 ) -> HttpResult {
-    let kept = service.fixed.saved_plans.get(&id, PlanClock::read())?;
+    let kept = service.fixed.saved_plans.get(&id, clock())?;
     Ok(sent(kept).into_response())
 }
 
@@ -76,7 +77,7 @@ pub(super) async fn forget(
     PathId(id): PathId,
     NoParameters: NoParameters,
 ) -> HttpResult {
-    let head = service.fixed.saved_plans.forget(&id, PlanClock::read())?;
+    let head = service.fixed.saved_plans.forget(&id, clock())?;
     Ok(json(StatusCode::OK, &head))
 }
 
@@ -85,7 +86,7 @@ pub(super) async fn put_into(service: &Service, ask: &mut PassRequest) -> Result
     let Some(id) = ask.plan.take() else {
         return Ok(());
     };
-    let kept = service.fixed.saved_plans.get(&id, PlanClock::read())?;
+    let kept = service.fixed.saved_plans.get(&id, clock())?;
     let (head, made_with) = (kept.head.clone(), kept.options.clone());
     let saved = service.heavy(move |_service| kept.plan()).await?;
     let saved = saved.map_err(|error| {

@@ -4,26 +4,23 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, BufWriter, Read, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 
 use super::HttpError;
 use crate::gc::{Limit, PassOptions, Plan, PlannedObjects, SavedPlan};
 use crate::model::escape::JsonWriter;
 use crate::model::{Caller, Target, Text};
-use crate::system::clock;
 
 /// The most plans that are kept; a new one pushes the oldest out.
 pub(super) const PLANS_MAX: usize = 10;
 /// The most memory that they take together.
 const BYTES_MAX: usize = 8 << 20;
 /// How long after its look a plan can be carried out.
-pub(super) const LIFETIME: Duration = Duration::from_secs(3600);
+const LIFETIME: SignedDuration = SignedDuration::from_hours(1);
 /// A small window, so that sending a plan costs little memory.
 const WINDOW_LOG: u32 = 18;
 
@@ -61,23 +58,6 @@ pub(super) struct SavedPlanEntry {
     removals: BTreeMap<Target, usize>,
 }
 
-/// The present moment by two clocks; a plan expires by the first that says so. While the node sleeps the steady one
-/// stands still, and the wall clock may be set.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PlanClock {
-    pub(super) steady: Instant,
-    pub(super) wall: Timestamp,
-}
-
-impl PlanClock {
-    pub(super) fn read() -> Self {
-        Self {
-            steady: Instant::now(),
-            wall: clock(),
-        }
-    }
-}
-
 /// A kept plan: its answer's text, compressed.
 #[derive(Clone, Debug)]
 pub(super) struct KeptPlan {
@@ -86,7 +66,6 @@ pub(super) struct KeptPlan {
     pub(super) options: PassOptions,
     /// Number of removals of each target.
     removals: BTreeMap<Target, usize>,
-    until: Instant,
     packed: Arc<[u8]>,
 }
 
@@ -103,7 +82,7 @@ struct PlanStore {
 
 impl PlanStore {
     /// Frees the plans that have expired; their ids stay known until newer plans push them out.
-    fn expire(&mut self, now: PlanClock) {
+    fn expire(&mut self, now: Timestamp) {
         for saved in self.plans.iter_mut().filter(|it| it.has_expired(now)) {
             saved.packed = Arc::default();
         }
@@ -126,13 +105,12 @@ impl SavedPlans {
         let mut store = self.0.lock();
         store.counter += 1;
         let time = plan.taken_at.strftime("%Y%m%dT%H%M%SZ");
-        let lifetime = SignedDuration::try_from(LIFETIME).unwrap_or_default();
         SavedPlanHead {
             id: format!("plan-{time}-{}", store.counter),
             taken_at: plan.taken_at,
             expires_at: plan
                 .taken_at
-                .saturating_add(lifetime)
+                .saturating_add(LIFETIME)
                 .unwrap_or(Timestamp::MAX),
             by,
             targets: targets.clone(),
@@ -141,7 +119,7 @@ impl SavedPlans {
         }
     }
 
-    /// Keeps a plan whose look began at `looked_at`; `packed` is its answer's text, compressed.
+    /// Keeps a plan; `packed` is its answer's text, compressed.
     ///
     /// # Errors
     /// If its text is too long.
@@ -149,7 +127,6 @@ impl SavedPlans {
         &self,
         (head, options): (SavedPlanHead, PassOptions),
         plan: &Plan,
-        looked_at: Instant,
         packed: Vec<u8>,
     ) -> io::Result<KeptPlan> {
         if packed.len() > BYTES_MAX {
@@ -164,7 +141,6 @@ impl SavedPlans {
             head,
             options,
             removals,
-            until: looked_at + LIFETIME,
             packed: packed.into(),
         };
         let mut store = self.0.lock();
@@ -176,7 +152,7 @@ impl SavedPlans {
     }
 
     /// Returns a plan that can be carried out.
-    pub(super) fn get(&self, id: &str, now: PlanClock) -> Result<KeptPlan, HttpError> {
+    pub(super) fn get(&self, id: &str, now: Timestamp) -> Result<KeptPlan, HttpError> {
         let mut store = self.0.lock();
         store.expire(now);
         let kept = store.plans.iter().find(|it| it.head.id == id);
@@ -195,14 +171,14 @@ impl SavedPlans {
     }
 
     /// Forgets a plan.
-    pub(super) fn forget(&self, id: &str, now: PlanClock) -> Result<SavedPlanHead, HttpError> {
+    pub(super) fn forget(&self, id: &str, now: Timestamp) -> Result<SavedPlanHead, HttpError> {
         let kept = self.get(id, now)?;
         self.0.lock().plans.retain(|it| it.head.id != id);
         Ok(kept.head)
     }
 
     /// Returns the plans that can be carried out, newest first.
-    pub(super) fn list(&self, now: PlanClock) -> Vec<SavedPlanEntry> {
+    pub(super) fn list(&self, now: Timestamp) -> Vec<SavedPlanEntry> {
         let mut store = self.0.lock();
         store.expire(now);
         let live = store.plans.iter().rev().filter(|it| !it.has_expired(now));
@@ -236,8 +212,8 @@ pub(super) fn pack(answer: &impl Serialize) -> io::Result<Vec<u8>> {
 }
 
 impl KeptPlan {
-    fn has_expired(&self, now: PlanClock) -> bool {
-        self.until <= now.steady || self.head.expires_at <= now.wall
+    fn has_expired(&self, now: Timestamp) -> bool {
+        !(self.head.taken_at..self.head.expires_at).contains(&now)
     }
 
     /// Returns its text, in pieces of at most `size` bytes.
@@ -298,78 +274,62 @@ mod tests {
         gc::plan(&snapshot, &Policy::default(), &Target::ALL.into())
     }
 
-    fn keep(plans: &SavedPlans, at: Instant, bytes: usize) -> KeptPlan {
+    fn keep(plans: &SavedPlans, bytes: usize) -> KeptPlan {
         let (plan, options) = (plan(), PassOptions::default());
         let head = plans.head(&plan, &Target::ALL.into(), &options, None);
-        plans
-            .keep((head, options), &plan, at, vec![0; bytes])
-            .unwrap()
+        plans.keep((head, options), &plan, vec![0; bytes]).unwrap()
     }
 
-    /// So long after the look by the steady clock.
-    fn after(looked_at: Instant, steady: Duration) -> PlanClock {
-        PlanClock {
-            steady: looked_at + steady,
-            wall: plan().taken_at,
-        }
-    }
-
-    fn ids(plans: &SavedPlans, now: PlanClock) -> Vec<String> {
+    fn ids(plans: &SavedPlans, now: Timestamp) -> Vec<String> {
         let list = plans.list(now).into_iter();
         list.map(|entry| entry.head.id).collect()
     }
 
     #[test]
     fn a_plan_expires_an_hour_after_its_look_and_is_named_until_it_is_pushed_out() {
-        let (plans, now) = (SavedPlans::default(), Instant::now());
-        let id = keep(&plans, now, 1).head.id;
+        let plans = SavedPlans::default();
+        let id = keep(&plans, 1).head.id;
         assert_eq!(id, "plan-20260102T120000Z-1");
         let expires_at: Timestamp = "2026-01-02T13:00:00Z".parse().unwrap();
-        let last = after(now, LIFETIME.saturating_sub(Duration::from_nanos(1)));
+        let last = expires_at - SignedDuration::from_nanos(1);
         assert_eq!(plans.get(&id, last).unwrap().head.expires_at, expires_at);
         let missing = |now| plans.get(&id, now).map(|_| ()).unwrap_err();
-        let by_the_wall = PlanClock {
-            wall: expires_at,
-            ..last
-        };
-        for over in [after(now, LIFETIME), by_the_wall] {
-            let gone = missing(over);
-            assert_eq!(gone.status, StatusCode::GONE);
-            let words = "expired at 2026-01-02T13:00:00Z";
-            assert!(gone.error.contains(words), "{}", gone.error);
-            assert_eq!(ids(&plans, over), [""; 0]);
-        }
+        let gone = missing(expires_at);
+        assert_eq!(gone.status, StatusCode::GONE);
+        let words = "expired at 2026-01-02T13:00:00Z";
+        assert!(gone.error.contains(words), "{}", gone.error);
+        assert_eq!(ids(&plans, expires_at), [""; 0]);
         assert_eq!(plans.0.lock().bytes(), 0);
         for _ in 0..PLANS_MAX {
-            keep(&plans, now, 1);
+            keep(&plans, 1);
         }
         assert_eq!(missing(last).status, StatusCode::NOT_FOUND);
     }
 
     #[test]
     fn plans_are_bounded_by_number_and_by_memory() {
-        let (plans, now) = (SavedPlans::default(), Instant::now());
+        let (plans, now) = (SavedPlans::default(), plan().taken_at);
         for _ in 0..=PLANS_MAX {
-            keep(&plans, now, 1);
+            keep(&plans, 1);
         }
-        let ids_kept = ids(&plans, after(now, Duration::ZERO));
+        let ids_kept = ids(&plans, now);
         assert_eq!(ids_kept.len(), PLANS_MAX);
         assert!(ids_kept[0].ends_with("-11") && ids_kept[9].ends_with("-2"));
         let large = BYTES_MAX * 10 / 11;
-        keep(&plans, now, large);
-        keep(&plans, now, large);
-        assert_eq!(ids(&plans, after(now, Duration::ZERO)).len(), 1);
+        keep(&plans, large);
+        keep(&plans, large);
+        assert_eq!(ids(&plans, now).len(), 1);
         let plan = plan();
         let head = plans.head(&plan, &BTreeSet::new(), &PassOptions::default(), None);
         let packed = vec![0; 2 * BYTES_MAX];
-        let kept = plans.keep((head, PassOptions::default()), &plan, now, packed);
+        let kept = plans.keep((head, PassOptions::default()), &plan, packed);
         assert!(kept.unwrap_err().to_string().contains("name fewer targets"));
-        assert_eq!(ids(&plans, after(now, Duration::ZERO)).len(), 1);
+        assert_eq!(ids(&plans, now).len(), 1);
     }
 
     #[test]
     fn the_text_comes_back_in_pieces() {
-        let mut kept = keep(&SavedPlans::default(), Instant::now(), 0);
+        let mut kept = keep(&SavedPlans::default(), 0);
         // With two quotes and a line feed.
         kept.packed = pack(&"x".repeat(997)).unwrap().into();
         let pieces: Vec<Vec<u8>> = kept.pieces(300).map(Result::unwrap).collect();
