@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::while_set::while_set;
@@ -30,13 +28,11 @@ async fn thresholds(
     service: &Service,
     shutdown: CancellationToken,
 ) {
-    let checked = Arc::new(Mutex::new(Instant::now()));
     let of = |config: &Arc<Config>| Some(config.thresholds.clone()).filter(|it| it.enabled);
     let watching = |thresholds, stop| {
         let watch = ThresholdWatcher {
             thresholds,
             worker: service.worker.clone(),
-            checked: Arc::clone(&checked),
         };
         async move { watch.run(stop).await }
     };

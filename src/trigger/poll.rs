@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Alertmanager;
@@ -99,8 +98,6 @@ struct AlertSource {
     failing: Option<PollResult>,
     /// Number of good answers so far.
     answers: u64,
-    /// When its last question ended, or it was configured: reloads do not put the next one off.
-    asked: Option<Instant>,
 }
 
 /// What the Alertmanagers said so far, which a reload keeps. Cloning shares.
@@ -127,7 +124,7 @@ pub async fn run(
             loop {
                 // Random delay: a thousand nodes that start together must not poll together.
                 let pause = interval.mul_f64(0.9 + 0.2 * fastrand::f64());
-                tokio::time::sleep(pause.saturating_sub(polled.asked(index).elapsed())).await;
+                tokio::time::sleep(pause).await;
                 // It is never closed.
                 let _turn = turns.acquire().await;
                 polled.ask(index, &client, worker).await;
@@ -151,7 +148,6 @@ impl PolledAlerts {
             sources.push(AlertSource {
                 name,
                 failing,
-                asked: known.asked.or_else(|| Some(Instant::now())),
                 ..known
             });
         }
@@ -175,13 +171,6 @@ impl PolledAlerts {
         self.note(index, answer, node, worker);
     }
 
-    /// Returns when the last question to an Alertmanager ended.
-    fn asked(&self, index: usize) -> Instant {
-        let sources = self.0.lock();
-        let asked = sources.get(index).and_then(|it| it.asked);
-        asked.unwrap_or_else(Instant::now)
-    }
-
     /// Says whether an Alertmanager is also asked for alerts that hold, and for other names of this node.
     fn asks_for_more(&self, index: usize) -> (bool, bool) {
         let sources = self.0.lock();
@@ -199,7 +188,6 @@ impl PolledAlerts {
         let Some(source) = sources.get_mut(index) else {
             return;
         };
-        source.asked = Some(Instant::now());
         let mut gone = source.note(answer, node, worker);
         // The other half of an HA pair may still report it.
         gone.retain(|key, _| !sources.iter().any(|it| it.asking.contains_key(key)));

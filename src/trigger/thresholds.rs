@@ -2,10 +2,7 @@
 //! cannot reach. The pass measures for itself.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use parking_lot::Mutex;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Mode, Thresholds};
@@ -22,8 +19,6 @@ pub struct ThresholdWatcher {
     pub thresholds: Thresholds,
     /// Admits passes.
     pub worker: Worker,
-    /// When they were last checked: reloads do not put the next time off.
-    pub checked: Arc<Mutex<Instant>>,
 }
 
 impl ThresholdWatcher {
@@ -31,9 +26,8 @@ impl ThresholdWatcher {
     pub async fn run(self, shutdown: CancellationToken) {
         let mut shown = BTreeSet::new();
         loop {
-            let age = self.checked.lock().elapsed();
             tokio::select! {
-                () = tokio::time::sleep(self.thresholds.interval.saturating_sub(age)) => {}
+                () = tokio::time::sleep(self.thresholds.interval) => {}
                 () = shutdown.cancelled() => return,
             }
             let look = tokio::select! {
@@ -46,7 +40,6 @@ impl ThresholdWatcher {
                     tracing::error!(%error, "the thresholds cannot be checked: no look at the node");
                 }
             }
-            *self.checked.lock() = Instant::now();
         }
     }
 

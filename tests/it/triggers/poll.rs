@@ -1,12 +1,9 @@
 //! `alertmanager.poll`: fetched alerts, if no webhook can reach the node.
 
-use std::time::Instant;
-
 use serde_json::{Value, json};
 
 use super::pass_by;
 use crate::support::kubelet::{PodServer, Reply};
-use crate::support::wait::PATIENCE;
 use crate::support::{Rig, nodes, until};
 
 /// An alert as Alertmanager's API writes it.
@@ -326,21 +323,4 @@ async fn however_many_alerts_hold_those_about_the_node_are_read() {
     assert_eq!(passes.len(), 1, "{passes:#?}");
     assert_eq!(passes[0]["state"], "queued");
     rig.nothing_was_touched();
-}
-
-#[tokio::test]
-async fn reloads_that_follow_each_other_put_no_question_off() {
-    let alertmanager = PodServer::plain().await;
-    alertmanager.reply(reply(&json!([asks("node-1")])));
-    let urls = [format!("http://{}/am/", alertmanager.address)];
-    let poll = |interval| json!({ "alertmanager": { "poll": urls, "interval": interval } });
-    let mut rig = Rig::start(nodes::litter(2), poll("1h")).await;
-    let began = Instant::now();
-    while rig.passes().await.is_empty() {
-        assert!(began.elapsed() < PATIENCE, "no pass: {}", rig.log_text());
-        for interval in ["1s", "1100ms"] {
-            rig.configure(&poll(interval));
-            assert_eq!(rig.post("/-/reload").await.status, 200);
-        }
-    }
 }

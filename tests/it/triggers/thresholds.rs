@@ -1,11 +1,8 @@
 //! `thresholds`: a node that Prometheus and Alertmanager cannot reach cleans itself.
 
-use std::time::Instant;
-
 use serde_json::{Value, json};
 
 use super::pass_by;
-use crate::support::wait::PATIENCE;
 use crate::support::{Rig, nodes, until};
 
 /// Thresholds of which only one can be crossed.
@@ -138,22 +135,4 @@ async fn looked(rig: &Rig, times: u64) {
         async move { enough }
     })
     .await;
-}
-
-#[tokio::test]
-async fn reloads_that_follow_each_other_put_no_look_off() {
-    let every = |interval: &str| {
-        let mut changes = thresholds("exited_containers", 3);
-        changes["thresholds"]["interval"] = json!(interval);
-        changes
-    };
-    let mut rig = Rig::start(nodes::litter(3), every("1h")).await;
-    let began = Instant::now();
-    while rig.passes().await.is_empty() {
-        assert!(began.elapsed() < PATIENCE, "no pass: {}", rig.log_text());
-        for interval in ["1s", "1100ms"] {
-            rig.configure(&every(interval));
-            assert_eq!(rig.post("/-/reload").await.status, 200);
-        }
-    }
 }
