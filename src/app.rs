@@ -253,30 +253,15 @@ pub async fn client(config: &Config, flag: Option<String>) -> anyhow::Result<run
 /// Opens the state directory, if one is configured.
 ///
 /// # Errors
-/// If another crisweep works on this runtime.
+/// If another crisweep holds its lock.
 pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Opened> {
     let Some(dir) = config.state.dir.clone() else {
         tracing::info!("no state is kept, and no lock held (state.dir: null)");
         return Ok(Opened::default());
     };
-    let runtime = runner.observer.client().endpoint().display().to_string();
     let limits = config.state.limits(config.evidence.max_bytes);
-    match Journal::open(
-        dir,
-        limits,
-        runtime.clone(),
-        runner.metrics.state_write_failures.clone(),
-    )
-    .await
-    {
-        Ok(opened) => Ok(opened),
-        // Two runtimes on one machine share one state directory.
-        Err(held) if held.holder.uses_another_runtime(&runtime) => {
-            tracing::warn!(%held, "no state is kept: the directory belongs to a crisweep of another runtime");
-            Ok(Opened::default())
-        }
-        Err(held) => Err(held.into()),
-    }
+    let failures = runner.metrics.state_write_failures.clone();
+    Ok(Journal::open(dir, limits, failures).await?)
 }
 
 fn service(

@@ -37,7 +37,7 @@ pub use evidence::{
 pub use filter::{Question, ResultPage, ask};
 pub use journal::{Journal, Opened};
 pub use lines::LinesTo;
-pub use lock::{LockHeld, LockHolder, Socket, held};
+pub use lock::{LockHeld, LockHolder, held};
 pub use outage::LastingOutage;
 pub use owner::{FileOwner, give};
 pub use parameters::Parameters;

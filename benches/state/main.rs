@@ -29,12 +29,7 @@ fn main() {
 
 async fn open(dir: &Path) -> Journal {
     let limits = Config::default().limits(0);
-    let opened = Journal::open(
-        dir.into(),
-        limits,
-        "/run/cri.sock".into(),
-        Counter::default(),
-    );
+    let opened = Journal::open(dir.into(), limits, Counter::default());
     opened.await.expect("no other holds the lock").journal
 }
 

@@ -85,7 +85,7 @@ impl Journal {
         Ok(self)
     }
 
-    /// Opens the state directory for work on this runtime. If that fails, goes on without it, logged and
+    /// Opens the state directory. If that fails, goes on without it, logged and
     /// counted.
     ///
     /// # Errors
@@ -93,7 +93,6 @@ impl Journal {
     pub async fn open(
         dir: PathBuf,
         limits: DatabaseLimits,
-        runtime: String,
         write_failures: Counter,
     ) -> Result<Opened, LockHeld> {
         let health = Arc::new(WriterHealth::new(write_failures, dir.clone()));
@@ -101,7 +100,7 @@ impl Journal {
         let (to, opened) = oneshot::channel();
         let thread = std::thread::Builder::new().name("state".to_owned());
         let writer = Writer {
-            store: StateDir::new(dir, limits, runtime),
+            store: StateDir::new(dir, limits),
             health: Arc::clone(&health),
         };
         let thread = thread.spawn(move || writer.run(&jobs, to));
@@ -436,7 +435,7 @@ mod tests {
         // Once the disk answers, later calls wait for it again.
         let limits = crate::state::Config::default().limits(0);
         let mut writer = Writer {
-            store: StateDir::new("/s".into(), limits, String::new()),
+            store: StateDir::new("/s".into(), limits),
             health: Arc::clone(&journal.inner.as_deref().unwrap().health),
         };
         for job in jobs.try_iter() {
@@ -515,7 +514,7 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let limits = crate::state::Config::default().limits(0);
-        let mut store = StateDir::new(dir.path().to_owned(), limits, String::new());
+        let mut store = StateDir::new(dir.path().to_owned(), limits);
         store.open().unwrap();
         let health = Arc::clone(&journal.inner.as_deref().unwrap().health);
         let mut writer = Writer { store, health };

@@ -2,9 +2,9 @@
 //! it when the process ends, however it ends.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags};
@@ -37,65 +37,15 @@ pub enum LockHolder {
         pid: u32,
         /// Its host's name.
         host: String,
-        /// The runtime's socket that it works on.
-        runtime: Socket,
     },
     /// It could not write its id.
     Unnamed,
 }
 
-impl LockHolder {
-    /// Says whether it certainly works on another runtime. One runtime has many paths: links, and mounts in
-    /// containers.
-    pub fn uses_another_runtime(&self, than: &str) -> bool {
-        match self {
-            Self::Process { runtime, .. } => runtime.is_another(&Socket::at(than)),
-            Self::Unnamed => false,
-        }
-    }
-}
-
-/// The place of a runtime's socket. The socket itself is new after each restart of the runtime; its directory
-/// stays, and has the same device and inode wherever it is mounted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Socket {
-    /// Without links, as its process sees it.
-    path: PathBuf,
-    /// Device and inode of its directory; `-` if they could not be read.
-    dir: String,
-}
-
-impl Socket {
-    fn at(path: &str) -> Self {
-        let configured = Path::new(path);
-        let (dir, name) = (configured.parent(), configured.file_name());
-        let in_dir = |dir: &Path| Some(fs::canonicalize(dir).ok()?.join(name?));
-        let path = fs::canonicalize(configured).ok();
-        // A stopped runtime has no socket.
-        let path = path.or_else(|| in_dir(dir?));
-        let path = path.unwrap_or_else(|| configured.to_owned());
-        let dir = path.parent().and_then(|dir| fs::metadata(dir).ok());
-        let dir = dir.map(|dir| format!("{:x}:{:x}", dir.dev(), dir.ino()));
-        Self {
-            path,
-            dir: dir.unwrap_or_else(|| "-".to_owned()),
-        }
-    }
-
-    /// Only if path and directory both differ: two crisweeps on one runtime are worse than none.
-    fn is_another(&self, other: &Self) -> bool {
-        let known = self.dir != "-" && other.dir != "-";
-        let same_place = self.dir == other.dir && self.path.file_name() == other.path.file_name();
-        known && !same_place && self.path != other.path
-    }
-}
-
 impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Process { pid, host, runtime } => {
-                write!(f, "pid {pid} (on {host}, {})", runtime.path.display())
-            }
+            Self::Process { pid, host } => write!(f, "pid {pid} (on {host})"),
             Self::Unnamed => write!(f, "a process that could not write its pid"),
         }
     }
@@ -118,8 +68,8 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock for work on this runtime, without waiting.
-    pub(super) fn take(dir: &Path, runtime: &str) -> Result<Self, Unusable> {
+    /// Takes the lock, without waiting.
+    pub(super) fn take(dir: &Path) -> Result<Self, Unusable> {
         let failed = |source| {
             let path = dir.to_owned();
             Unusable::Failed(Error::File { path, source })
@@ -136,7 +86,7 @@ impl Lock {
             Err(error) => return Err(failed(error.into())),
         }
         // The lock counts, not the line: on a full disk the next process sees no pid.
-        if let Err(error) = file.write_all_at(line(runtime).as_bytes(), 0) {
+        if let Err(error) = file.write_all_at(line().as_bytes(), 0) {
             tracing::debug!(%error, path = %path.display(), "the holder's pid cannot be written to the lock");
         }
         Ok(Self { file, path })
@@ -178,20 +128,13 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-fn line(runtime: &str) -> String {
+fn line() -> String {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy().into_owned();
     let host: String = host.chars().take(32).collect();
-    let Socket { path, dir } = Socket::at(runtime);
-    let mut line = format!("{} {host} {dir} {}", std::process::id(), path.display());
-    if line.len() >= LINE_BYTES {
-        // Never happens: a socket path has at most 107 bytes.
-        line.truncate(0);
-    }
+    let line = format!("{} {host}", std::process::id());
     let width = LINE_BYTES - 1 - line.len();
-    line.push_str(&" ".repeat(width));
-    line.push('\n');
-    line
+    format!("{line}{}\n", " ".repeat(width))
 }
 
 fn holder(mut file: &File) -> LockHolder {
@@ -199,16 +142,12 @@ fn holder(mut file: &File) -> LockHolder {
     let read = Read::by_ref(&mut file)
         .take(LINE_BYTES as u64)
         .read_to_string(&mut text);
-    let mut words = text.trim_end().splitn(4, ' ');
+    let mut words = text.split_whitespace();
     let pid = words.next().and_then(|word| word.parse().ok());
-    match (read, pid, words.next(), words.next(), words.next()) {
-        (Ok(_), Some(pid), Some(host), Some(dir), Some(path)) => LockHolder::Process {
+    match (read, pid, words.next()) {
+        (Ok(_), Some(pid), Some(host)) => LockHolder::Process {
             pid,
             host: host.to_owned(),
-            runtime: Socket {
-                path: path.into(),
-                dir: dir.to_owned(),
-            },
         },
         _ => LockHolder::Unnamed,
     }
@@ -216,13 +155,15 @@ fn holder(mut file: &File) -> LockHolder {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
     fn a_second_process_learns_the_locks_holder() {
         let dir = tempfile::tempdir().unwrap();
-        let lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
-        let Err(Unusable::Held(held)) = Lock::take(dir.path(), "/run/cri.sock") else {
+        let lock = Lock::take(dir.path()).unwrap();
+        let Err(Unusable::Held(held)) = Lock::take(dir.path()) else {
             panic!("taken twice");
         };
         let pid = std::process::id();
@@ -231,78 +172,30 @@ mod tests {
         assert_eq!(super::held(dir.path()), Some(held));
         drop(lock);
         assert_eq!(super::held(dir.path()), None);
-        assert!(Lock::take(dir.path(), "/run/cri.sock").is_ok(), "let go");
+        assert!(Lock::take(dir.path()).is_ok(), "let go");
     }
 
     #[test]
     fn a_lock_whose_file_was_removed_or_replaced_is_not_in_place() {
         let dir = tempfile::tempdir().unwrap();
-        let lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
+        let lock = Lock::take(dir.path()).unwrap();
         assert!(lock.is_in_place());
         fs::remove_file(dir.path().join(NAME)).unwrap();
         assert!(!lock.is_in_place());
-        let second = Lock::take(dir.path(), "/run/cri.sock").unwrap();
+        let second = Lock::take(dir.path()).unwrap();
         assert!(second.is_in_place() && !lock.is_in_place());
     }
 
     #[test]
     fn a_lock_without_a_line_still_holds() {
         let dir = tempfile::tempdir().unwrap();
-        let _lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
-        for text in ["", "nonsense", "\u{0}\u{0}", "12", "12 host", "12 host 1:2"] {
+        let _lock = Lock::take(dir.path()).unwrap();
+        for text in ["", "nonsense", "\u{0}\u{0}", "12"] {
             fs::write(dir.path().join(NAME), text).unwrap();
-            let Err(Unusable::Held(held)) = Lock::take(dir.path(), "/run/cri.sock") else {
+            let Err(Unusable::Held(held)) = Lock::take(dir.path()) else {
                 panic!("taken twice");
             };
             assert_eq!(held.holder, LockHolder::Unnamed, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_holder_on_another_runtime_is_recognized() {
-        let dir = tempfile::tempdir().unwrap();
-        let _lock = Lock::take(dir.path(), "/run/a.sock").unwrap();
-        let Err(Unusable::Held(held)) = Lock::take(dir.path(), "/run/b.sock") else {
-            panic!("taken twice");
-        };
-        assert!(held.holder.uses_another_runtime("/run/b.sock"), "{held}");
-        assert!(!held.holder.uses_another_runtime("/run/a.sock"), "{held}");
-        assert!(!LockHolder::Unnamed.uses_another_runtime("/run/b.sock"));
-    }
-
-    #[test]
-    fn one_runtime_under_two_paths_is_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name).display().to_string();
-        fs::create_dir(dir.path().join("run")).unwrap();
-        fs::create_dir(dir.path().join("other")).unwrap();
-        std::os::unix::fs::symlink(dir.path().join("run"), dir.path().join("link")).unwrap();
-        let _lock = Lock::take(dir.path(), &path("run/cri.sock")).unwrap();
-        let holder = held(dir.path()).unwrap().holder;
-        assert!(
-            !holder.uses_another_runtime(&path("link/cri.sock")),
-            "a link"
-        );
-        assert!(
-            !holder.uses_another_runtime(&path("gone/cri.sock")),
-            "nowhere"
-        );
-        assert!(holder.uses_another_runtime(&path("run/cri2.sock")));
-        assert!(holder.uses_another_runtime(&path("other/cri.sock")));
-        let mounted = Socket {
-            path: "/host/run/cri.sock".into(),
-            ..Socket::at(&path("run/cri.sock"))
-        };
-        assert!(
-            !mounted.is_another(&Socket::at(&path("run/cri.sock"))),
-            "a mount"
-        );
-    }
-
-    #[test]
-    fn a_line_always_has_the_same_length() {
-        for runtime in ["/r", &"/long".repeat(100), &"ä".repeat(200)] {
-            assert_eq!(line(runtime).len(), LINE_BYTES);
         }
     }
 }

@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use super::ages::ImageAges;
 use super::database::{Database, DatabaseLimits, Error, NAME, Sync, Writing, evidence_room};
 use super::filter::Question;
-use super::lock::{Lock, LockHeld, Unusable};
+use super::lock::{Lock, Unusable};
 use super::passes::{self, History};
 use super::{files, hold, outage};
 use crate::model::{FleetHold, PastFailure};
@@ -34,8 +34,6 @@ pub struct Stored {
 pub(super) struct StateDir {
     dir: PathBuf,
     limits: DatabaseLimits,
-    /// The runtime's socket, shown to the next process that finds the lock held.
-    runtime: String,
     lock: Option<Lock>,
     database: Option<Database>,
     /// Damage that a later call met: what the next opening sets aside.
@@ -46,11 +44,10 @@ pub(super) struct StateDir {
 
 impl StateDir {
     /// Returns a store; touches no file yet.
-    pub(super) fn new(dir: PathBuf, limits: DatabaseLimits, runtime: String) -> Self {
+    pub(super) fn new(dir: PathBuf, limits: DatabaseLimits) -> Self {
         Self {
             dir,
             limits,
-            runtime,
             lock: None,
             database: None,
             damage: None,
@@ -79,15 +76,10 @@ impl StateDir {
         lost
     }
 
-    /// Says whether the holder of the lock works on another runtime.
-    pub(super) fn uses_another_runtime(&self, held: &LockHeld) -> bool {
-        held.holder.uses_another_runtime(&self.runtime)
-    }
-
     /// Opens everything that is not open yet. May be called again after a failure.
     pub(super) fn open(&mut self) -> Result<Stored, Unusable> {
         if self.lock.is_none() {
-            self.lock = Some(Lock::take(&self.dir, &self.runtime)?);
+            self.lock = Some(Lock::take(&self.dir)?);
         }
         if self.database.is_some() {
             return Ok(Stored::default());

@@ -135,7 +135,7 @@ fn put(writing: &Writing<'_>, entry: Entry) -> rusqlite::Result<()> {
 
 /// One process on a directory: opens, writes, dies.
 fn live_with(dir: &Path, limits: DatabaseLimits, entries: &[Entry]) -> (StateDir, Stored) {
-    let mut store = StateDir::new(dir.to_owned(), limits, "/run/cri.sock".to_owned());
+    let mut store = StateDir::new(dir.to_owned(), limits);
     let found = store.open().unwrap();
     // Damage that it meets shows at the next write.
     while store.has_to_claim() && store.claim_some().is_ok() {}
@@ -205,7 +205,7 @@ fn a_place_that_is_no_directory_is_said_to_be_none() {
     fs::write(&file, "").unwrap();
     std::os::unix::fs::symlink(dir.path().join("nowhere"), &link).unwrap();
     for place in [file, link] {
-        let mut store = StateDir::new(place, SMALL, "/run/cri.sock".to_owned());
+        let mut store = StateDir::new(place, SMALL);
         let error = format!("{:?}", store.open().unwrap_err());
         assert!(error.contains("it is no directory"), "{error}");
     }
@@ -499,7 +499,7 @@ fn a_lock_whose_holder_the_disk_tells_late_stops_passes_until_it_is_free() {
         let (holder, _) = live_with(dir.path(), SMALL, &[]);
         let health = Arc::new(WriterHealth::new(Counter::default(), dir.path().to_owned()));
         let (queue, jobs) = sync_channel(8);
-        let store = StateDir::new(dir.path().to_owned(), SMALL, "/run/cri.sock".to_owned());
+        let store = StateDir::new(dir.path().to_owned(), SMALL);
         let (opened, caller) = oneshot::channel();
         let _caller = waits.then_some(caller);
         let writer = Writer {
@@ -551,10 +551,7 @@ fn on_btrfs_others_read_the_database_without_memory_to_share() {
 async fn the_database_answers_questions_and_says_why_not() {
     let dir = tempfile::tempdir().unwrap();
     let second = Duration::from_secs(60);
-    let open = || {
-        let (dir, runtime) = (dir.path().to_owned(), "/run/cri.sock".to_owned());
-        super::Journal::open(dir, SMALL, runtime, Counter::default())
-    };
+    let open = || super::Journal::open(dir.path().to_owned(), SMALL, Counter::default());
     let journal = open().await.unwrap().journal;
     journal.ended(&ended(1));
     let count = |sql: &rusqlite::Connection| {

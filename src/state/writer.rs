@@ -259,9 +259,6 @@ impl Writer {
             return None;
         }
         let held = self.open().err()?;
-        if self.store.uses_another_runtime(&held) {
-            return None;
-        }
         self.health.failed(1, &held.to_string());
         Some(held)
     }

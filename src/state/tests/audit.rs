@@ -6,8 +6,7 @@ use super::*;
 
 async fn journal(dir: &Path, entries: &[Entry]) -> Journal {
     live(dir, entries);
-    let (path, runtime) = (dir.to_owned(), "/run/cri.sock".to_owned());
-    let opened = Journal::open(path, SMALL, runtime, Counter::default()).await;
+    let opened = Journal::open(dir.to_owned(), SMALL, Counter::default()).await;
     opened.unwrap().journal
 }
 

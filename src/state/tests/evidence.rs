@@ -55,8 +55,7 @@ async fn open(dir: &Path) -> Journal {
         ..SMALL
     };
     loop {
-        let opened =
-            Journal::open(dir.to_owned(), limits, "r".to_owned(), Counter::default()).await;
+        let opened = Journal::open(dir.to_owned(), limits, Counter::default()).await;
         // An earlier thread may still hold the lock.
         match opened {
             Ok(opened) => return opened.journal,

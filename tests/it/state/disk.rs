@@ -280,7 +280,7 @@ async fn image_ages_are_written_on_a_full_disk() {
         evidence_bytes: 0,
         journal_bytes: 65536,
     };
-    let open = |dir| Journal::open(dir, limits, "/run/cri.sock".to_owned(), Counter::default());
+    let open = |dir| Journal::open(dir, limits, Counter::default());
     let opened = open(dir.clone()).await.unwrap();
     room_is_claimed(&dir).await;
     disk.fill();

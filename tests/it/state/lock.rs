@@ -64,30 +64,19 @@ async fn the_lock_is_free_after_a_stop() {
 }
 
 #[tokio::test]
-async fn another_runtimes_crisweep_works_without_the_state_that_is_taken() {
-    let one = Rig::start(nodes::litter(1), json!({})).await;
-    let dir = one.get("/api/v1/status").await.json()["state"]["dir"].clone();
-    assert!(dir.is_string(), "{dir}");
-    let other = Rig::start(nodes::litter(2), json!({ "state": { "dir": dir } })).await;
-    let pass = other.post("/gc?wait=60s").await.json();
-    assert_eq!(pass["outcome"], "completed", "{pass}");
-    assert_eq!(other.exited_containers(), 0);
-    assert_eq!(one.exited_containers(), 1, "each works on its own runtime");
-}
-
-#[tokio::test]
 async fn passes_over_another_runtime_are_not_reported_as_passes_of_this_one() {
     let mut one = Rig::start(nodes::litter(1), json!({})).await;
     one.post("/gc?wait=60s").await.json();
     let dir = one.get("/api/v1/status").await.json()["state"]["dir"].clone();
     one.service.signal(Signal::TERM);
     assert_eq!(one.service.exited().await.code(), Some(0));
-    let other = Rig::start(nodes::litter(1), json!({ "state": { "dir": dir } })).await;
+    let mut other = Rig::start(nodes::litter(1), json!({ "state": { "dir": dir } })).await;
     assert!(
         other.passes().await.is_empty(),
         "{:?}",
         other.passes().await
     );
+    other.kill().await;
     one.begin().await;
 }
 
@@ -100,7 +89,7 @@ async fn a_pass_over_another_runtime_that_was_killed_is_written_down_as_interrup
     one.removing().await;
     let dir = one.get("/api/v1/status").await.json()["state"]["dir"].clone();
     one.kill().await;
-    let other = Rig::start(nodes::litter(1), json!({ "state": { "dir": dir } })).await;
+    let mut other = Rig::start(nodes::litter(1), json!({ "state": { "dir": dir } })).await;
     let outcome = until("it has an end", || async {
         let page = other.get("/api/v1/passes?limit=10").await.json();
         let pass = page["passes"][0].clone();
@@ -112,6 +101,7 @@ async fn a_pass_over_another_runtime_that_was_killed_is_written_down_as_interrup
     // It is no pass of this runtime.
     assert!(other.passes().await.is_empty());
     assert_eq!(other.metrics().await.get(INTERRUPTED), None);
+    other.kill().await;
     one.sim.clear_faults();
     one.begin().await;
 }
