@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::model::escape;
 use crate::snapshot_file::{self, FILE_MAX_BYTES, SnapshotFile};
 use crate::state::{self, SnapshotBefore};
-use crate::system::file::{Existing, try_private, write_private};
+use crate::system::file::{Existing, write_private};
 
 /// How long the service may take: a look at a sick node, then the file.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -71,10 +71,6 @@ pub async fn run(site: &Site, args: SnapshotArgs) -> anyhow::Result<()> {
         }
         anyhow::Error::new(error).context(format!("cannot write {file}"))
     };
-    if !is_stdout {
-        // Told before the node is asked, which may take long.
-        try_private(&args.file, existing).map_err(named)?;
-    }
     let asked = from_service(site, args.pass.as_deref()).await?;
     let (bytes, by) = match (asked, &args.pass) {
         (Some(answer), _) => answer,
