@@ -102,6 +102,26 @@ pub struct Global {
 #[derive(Clone, Debug, PartialEq, Subcommand, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Command {
+    /// Show the node and its crisweep on one screen
+    Status(StatusArgs),
+    /// Tell in one line and an exit code if the node has a problem
+    Check(CheckArgs),
+    /// Say why litter comes up, and which change stops each cause
+    Doctor(DoctorArgs),
+    /// Show what a pass would remove, and why; removes nothing
+    Plan(PlanArgs),
+    /// Say why an object stays or goes, and what would change that
+    Explain(ExplainArgs),
+    /// Show what earlier passes did: who asked, what went, and why
+    Passes(PassesArgs),
+    /// List what was kept of removed containers, or show one of them
+    Evidence(EvidenceArgs),
+    /// Write what a plan depends on to a file, without secrets
+    Snapshot(SnapshotArgs),
+    /// Plan on a snapshot file, with any policy; needs no runtime
+    Simulate(SimulateArgs),
+    /// Run one pass here and now, with progress
+    Gc(GcArgs),
     /// Run the service (the default)
     #[command(after_long_help = texts::SERVE)]
     Serve,
@@ -109,32 +129,12 @@ pub enum Command {
     #[cfg(feature = "demo")]
     #[command(after_long_help = texts::DEMO)]
     Demo,
-    /// Show the node and its crisweep on one screen
-    Status(StatusArgs),
-    /// Show what a pass would remove, and why; removes nothing
-    Plan(PlanArgs),
-    /// Run one pass here and now, with progress
-    Gc(GcArgs),
-    /// Say why an object stays or goes, and what would change that
-    Explain(ExplainArgs),
-    /// Say why litter comes up, and which change stops each cause
-    Doctor(DoctorArgs),
-    /// Show what earlier passes did: who asked, what went, and why
-    Passes(PassesArgs),
-    /// Write what a plan depends on to a file, without secrets
-    Snapshot(SnapshotArgs),
-    /// Plan on a snapshot file, with any policy; needs no runtime
-    Simulate(SimulateArgs),
-    /// List what was kept of removed containers, or show one of them
-    Evidence(EvidenceArgs),
-    /// Tell in one line and an exit code if the node has a problem
-    Check(CheckArgs),
     /// Check the configuration and print the effective one
     Config(ConfigArgs),
-    /// Give the state directory to the user that the service runs as
-    PrepareState(PrepareStateArgs),
     /// Print the alert rules, as a file or a `PrometheusRule` object
     Rules(RulesArgs),
+    /// Give the state directory to the user that the service runs as
+    PrepareState(PrepareStateArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
     /// Print a manual page, or write all of them

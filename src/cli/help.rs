@@ -1,4 +1,4 @@
-//! The help of the whole program: its commands by what a person wants, completions for shells, and manual pages.
+//! The program's definition: its help, completions for shells, and manual pages.
 
 pub(super) mod texts;
 
@@ -12,7 +12,9 @@ use super::Cli;
 use super::RemoteArgs;
 use super::output::{note, print_bytes};
 
-const SET_UP: &[&str] = &[
+/// The commands that ask no service.
+pub(super) const ASKS_NO_SERVICE: [&str; 8] = [
+    "simulate",
     "serve",
     "demo",
     "config",
@@ -21,27 +23,6 @@ const SET_UP: &[&str] = &[
     "completions",
     "man",
 ];
-
-/// The commands by what a person wants.
-const GROUPS: [(&str, &[&str]); 3] = [
-    (
-        "Look at the node",
-        &[
-            "status", "check", "doctor", "plan", "explain", "passes", "evidence", "snapshot",
-            "simulate",
-        ],
-    ),
-    ("Act", &["gc"]),
-    ("Set up", SET_UP),
-];
-
-/// The commands that ask no service.
-pub(super) fn asks_no_service() -> impl Iterator<Item = &'static str> {
-    SET_UP.iter().copied().chain(["simulate"])
-}
-
-/// Columns of a command's name in the help.
-const NAME_COLUMNS: usize = 15;
 
 /// Arguments of `completions`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -88,31 +69,8 @@ Examples:
 
 /// Reads the arguments; prints help and ends the process where they ask for it, or are wrong.
 pub fn parse() -> Cli {
-    let parsed = Cli::from_arg_matches(&grouped().get_matches());
+    let parsed = Cli::from_arg_matches(&program().get_matches());
     parsed.unwrap_or_else(|error| error.exit())
-}
-
-/// Returns the program's definition with its commands in groups.
-fn grouped() -> clap::Command {
-    let mut command = program();
-    let mut groups = String::new();
-    for (title, names) in GROUPS {
-        groups.push_str(&format!("{title}:\n"));
-        for name in names {
-            let Some(known) = command.find_subcommand(name) else {
-                // Left out by a feature.
-                continue;
-            };
-            let about = known.get_about().map(ToString::to_string);
-            let about = about.unwrap_or_default();
-            groups.push_str(&format!("  {name:<NAME_COLUMNS$}{about}\n"));
-            command = command.mut_subcommand(name, |command| command.hide(true));
-        }
-        groups.push('\n');
-    }
-    command.help_template(format!(
-        "{{about-with-newline}}\n{{usage-heading}} crisweep [OPTIONS] [COMMAND]\n\n{groups}{{all-args}}{{after-help}}"
-    ))
 }
 
 /// Returns the program's definition. Commands that ask no service take the options that name one, and do not show them:
@@ -123,7 +81,7 @@ fn program() -> clap::Command {
     let hidden: Vec<clap::Arg> = hidden.collect();
     let without_service = |command: clap::Command| command.args(hidden.clone());
     let mut program = Cli::command();
-    for name in asks_no_service() {
+    for name in ASKS_NO_SERVICE {
         // A feature may leave it out.
         if program.find_subcommand(name).is_some() {
             program = program.mut_subcommand(name, without_service);
@@ -188,36 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn every_command_is_in_one_group() {
-        let mut grouped: Vec<&str> = GROUPS
-            .into_iter()
-            .flat_map(|(_, names)| names)
-            .copied()
-            .collect();
-        let mut all = names();
-        grouped.sort_unstable();
-        all.sort();
-        assert_eq!(grouped, all);
-        let help = super::grouped().render_help().to_string();
-        for name in all {
-            assert_eq!(
-                help.matches(&format!("\n  {name} ")).count(),
-                1,
-                "{name}: {help}"
-            );
-        }
-        let (_, groups) = help.split_once("Look at the node:").unwrap();
-        let (groups, _) = groups.split_once("Options:").unwrap();
-        assert!(groups.lines().all(|line| line.len() <= COLUMNS), "{groups}");
-    }
-
-    #[test]
     fn only_commands_that_ask_a_service_have_options_that_name_one() {
         for name in names() {
-            let mut program = grouped();
+            let mut program = program();
             program.build();
             let command = program.find_subcommand_mut(&name).unwrap();
-            let asks = !asks_no_service().any(|it| it == name);
+            let asks = !ASKS_NO_SERVICE.contains(&name.as_str());
             for help in [command.render_help(), command.render_long_help()] {
                 let help = help.to_string();
                 assert_eq!(help.contains("--service.url"), asks, "{name}: {help}");
@@ -232,7 +166,7 @@ mod tests {
             [&flags[..], &["serve"]].concat(),
         ] {
             let line = [&["crisweep"], &line[..]].concat();
-            let cli = Cli::from_arg_matches(&grouped().get_matches_from(line)).unwrap();
+            let cli = Cli::from_arg_matches(&program().get_matches_from(line)).unwrap();
             assert_eq!(cli.command, Some(Command::Serve));
             assert_eq!(cli.global.overrides.log_level.as_deref(), Some("debug"));
             assert_eq!(cli.global.remote.service_url.as_deref(), Some("http://a:1"));
@@ -315,9 +249,9 @@ mod tests {
         let written = std::fs::read_to_string(PAGE).unwrap();
         let (head, _) = written.split_once(begin).unwrap();
         let mut page = format!("{head}{begin}");
-        for name in GROUPS.into_iter().flat_map(|(_, names)| names) {
+        for name in names() {
             let command = Cli::command();
-            let command = command.find_subcommand(name).unwrap().clone();
+            let command = command.find_subcommand(&name).unwrap().clone();
             // Not built: without the options of every command.
             let mut command = command.bin_name(format!("crisweep {name}")).term_width(100);
             let help = command.render_long_help().to_string();

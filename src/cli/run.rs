@@ -260,7 +260,7 @@ fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
 /// Says whether a command is about a node, and asks its service where one runs.
 fn asks_a_service(command: &Command) -> bool {
     let name: &str = command.into();
-    !help::asks_no_service().any(|it| it == name)
+    !help::ASKS_NO_SERVICE.contains(&name)
 }
 
 /// Takes the service's usual configuration file for what a person runs beside the service: without it a node that only
