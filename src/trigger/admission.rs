@@ -30,8 +30,6 @@ use seen::{AlertKey, AlertReply, SeenAlerts};
 pub const QUEUE_MAX: usize = 8;
 /// The most of them that persons ask for: automatic triggers share one place.
 pub const BY_HAND_MAX: usize = QUEUE_MAX - 1;
-/// The most of them that carry out saved plans.
-pub const SAVED_PLANS_MAX: usize = QUEUE_MAX / 2;
 /// Alerts that are remembered to recognise duplicates.
 pub const SEEN_MAX: usize = 1024;
 /// How long after its pass a repeated alert counts as a duplicate. Alertmanager repeats a group after its
@@ -195,7 +193,7 @@ impl Admissions {
                 return Admission::without_pass(AlertResult::Braked, SPENT);
             }
         }
-        let full = self.is_full(&trigger.options, !trigger.cause.is_automatic());
+        let full = self.is_full(!trigger.cause.is_automatic());
         let waiting = self.queue.iter_mut().find(|queued| queued.takes(&trigger));
         let (pass, result) = match waiting {
             Some(queued) => {
@@ -220,16 +218,10 @@ impl Admissions {
         admission
     }
 
-    /// Says whether no further pass with these options can wait.
-    fn is_full(&self, options: &PassOptions, by_hand: bool) -> bool {
-        let waiting = |which: fn(&QueuedPass) -> bool| {
-            let queue = self.queue.iter();
-            queue.filter(|queued| which(queued)).count()
-        };
-        self.queue.len() >= QUEUE_MAX
-            || (by_hand && waiting(|it| it.by_hand) >= BY_HAND_MAX)
-            || (options.plan.is_some()
-                && waiting(|it| it.options.plan.is_some()) >= SAVED_PLANS_MAX)
+    /// Says whether no further pass can wait.
+    fn is_full(&self, by_hand: bool) -> bool {
+        let persons = self.queue.iter().filter(|queued| queued.by_hand).count();
+        self.queue.len() >= QUEUE_MAX || (by_hand && persons >= BY_HAND_MAX)
     }
 
     /// Answers a repeated alert whose pass waits, runs, or answered it recently.

@@ -73,7 +73,7 @@ impl Admissions {
             return None;
         }
         let (options, asked) = (PassOptions::default(), (now, self.draw));
-        let full = self.is_full(&options, false);
+        let full = self.is_full(false);
         let is_automatic = |it: &&mut QueuedPass| !it.by_hand && it.options == options;
         if let Some(waiting) = self.queue.iter_mut().find(is_automatic) {
             let moved = waiting.follow(before, &retry_after, asked);

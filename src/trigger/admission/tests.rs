@@ -146,23 +146,6 @@ fn runs_one_pass_at_a_time_in_order() {
 }
 
 #[test]
-fn saved_plans_leave_half_of_the_queue_to_others() {
-    let mut admissions = admissions();
-    for n in 0..SAVED_PLANS_MAX {
-        let id = n.to_string();
-        let admission = admissions.admit(by_hand(BOTH, plan(&id)), &id, at(0));
-        assert_eq!(admission, queued(&id));
-    }
-    let more = admissions.admit(by_hand(BOTH, plan("more")), "x", at(0));
-    assert_eq!(more, full());
-    let again = admissions.admit(by_hand(BOTH, plan("0")), "x", at(0));
-    assert_eq!(again, merged("0"));
-    let other = admissions.admit(by_hand(BOTH, dry()), "dry", at(0));
-    assert_eq!(other, queued("dry"));
-    assert_eq!(admissions.admit(alert(1, BOTH), "a", at(0)), queued("a"));
-}
-
-#[test]
 fn a_saved_plan_joins_no_other_pass_and_no_other_joins_it() {
     let mut admissions = admissions();
     for (options, id) in [
