@@ -33,7 +33,7 @@ use crate::telemetry::LineLimit;
 pub use admission::{Admission, Trigger};
 use admission::{Admissions, QueuedPass};
 use history::PassHistory;
-use waiting::{show_asked, tell, until};
+use waiting::{show_asked, text, until};
 
 /// Log lines about queued passes per minute. A flapping alert may queue and withdraw a pass thousands of times
 /// a second.
@@ -72,8 +72,6 @@ struct WorkerInner {
 struct WorkerState {
     admissions: Admissions,
     history: PassHistory,
-    /// The reasons for waiting that the records of waiting passes show.
-    told: BTreeMap<String, waiting::ToldReasons>,
 }
 
 impl WorkerState {
@@ -94,7 +92,6 @@ impl Worker {
         let state = WorkerState {
             admissions: Admissions::default(),
             history: PassHistory::default(),
-            told: BTreeMap::new(),
         };
         Self {
             inner: Arc::new(WorkerInner {
@@ -137,7 +134,7 @@ impl Worker {
             self.inner.fleet.configure(&config.fleet, server);
             settings.send_replace(config);
         }
-        self.show_waiting(&mut self.state());
+        self.show_waiting(&self.state());
         self.inner.wake.notify_one();
     }
 
@@ -182,7 +179,7 @@ impl Worker {
             }
             admissions.push(admission);
         }
-        self.show_waiting(&mut state);
+        self.show_waiting(&state);
         for admission in &mut admissions {
             let waits = |id: &str| Self::why_waiting(&state, id, now);
             if let Some(why) = admission.pass.as_deref().and_then(waits) {
@@ -203,7 +200,7 @@ impl Worker {
         };
         let mut state = self.state();
         let queued = state.admissions.withdraw(alert);
-        self.show_waiting(&mut state);
+        self.show_waiting(&state);
         let record = queued.and_then(|queued| state.history.find(&queued.id));
         drop(state);
         // What is withdrawn may have waited for a slot.
@@ -245,7 +242,7 @@ impl Worker {
                 continue;
             }
             self.want_slot();
-            self.show_waiting(&mut self.state());
+            self.show_waiting(&self.state());
             tokio::select! {
                 () = self.inner.wake.notified() => {}
                 _ = fleet.changed() => {}
@@ -309,10 +306,11 @@ impl Worker {
         let record = Arc::new(PassRecord::new(pass));
         state.history.remember(Arc::clone(&record));
         self.changed();
-        tell(&mut state.told, &record, wait.as_ref());
         let running = state.admissions.running().filter(|id| *id != queued.id);
-        if let Some(running) = running.filter(|_| wait.is_none()) {
-            record.line(format!("it waits for the end of pass {running}"));
+        match (&wait, running) {
+            (Some(wait), _) => record.line(text(wait, not_before)),
+            (None, Some(running)) => record.line(format!("it waits for the end of pass {running}")),
+            (None, None) => {}
         }
         let line = if cause.is_automatic() {
             self.inner.queued_lines.admit(now)

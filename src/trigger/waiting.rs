@@ -1,19 +1,15 @@
 //! The waiting passes as others see them: their targets, their earliest start, and why they wait.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::{Worker, WorkerState, clock};
 use crate::model::{Pass, Target, TargetReport};
-use crate::pass::record::PassRecord;
 use crate::trigger::admission::{QueuedPass, WaitReason};
 
 /// A smaller change of `not_before` comes from clock conversion, not from a new decision.
 const SAME: Duration = Duration::from_secs(1);
-/// Lines of one pass about why it waits: brakes that come and go must leave room for lines about what it does.
-const TOLD_MAX: u32 = 20;
 
 impl Worker {
     /// Returns why a pass waits; `None` if it does not.
@@ -26,17 +22,12 @@ impl Worker {
         Some(text(&wait, not_before))
     }
 
-    /// Updates the records of the waiting passes, with a line where one waits for another reason than before.
-    pub(super) fn show_waiting(&self, state: &mut WorkerState) {
+    /// Updates the records of the waiting passes.
+    pub(super) fn show_waiting(&self, state: &WorkerState) {
         let now = self.inner.began.elapsed();
-        let WorkerState {
-            admissions,
-            history,
-            told,
-        } = state;
-        told.retain(|id, _| admissions.waiting().any(|queued| queued.id == *id));
+        let admissions = &state.admissions;
         for queued in admissions.waiting() {
-            let Some(record) = history.find(&queued.id) else {
+            let Some(record) = state.history.find(&queued.id) else {
                 continue;
             };
             let wait = admissions.why_waits(queued, now);
@@ -53,36 +44,12 @@ impl Worker {
                     show_asked(pass, queued);
                 });
             }
-            tell(told, &record, wait.as_ref());
         }
     }
 }
 
-/// The last reason for waiting that a record shows, and how many it has shown.
-#[derive(Debug, Default)]
-pub(super) struct ToldReasons {
-    kind: Option<&'static str>,
-    lines: u32,
-}
-
-pub(super) fn tell(
-    told: &mut BTreeMap<String, ToldReasons>,
-    record: &PassRecord,
-    wait: Option<&WaitReason>,
-) {
-    let told = told.entry(record.id.clone()).or_default();
-    let kind = wait.map(WaitReason::kind);
-    if told.kind == kind {
-        return;
-    }
-    told.kind = kind;
-    if let Some(wait) = wait.filter(|_| told.lines < TOLD_MAX) {
-        told.lines += 1;
-        record.line(text(wait, record.read(|pass| pass.not_before)));
-    }
-}
-
-fn text(wait: &WaitReason, not_before: Option<Timestamp>) -> String {
+/// Says why a pass waits.
+pub(super) fn text(wait: &WaitReason, not_before: Option<Timestamp>) -> String {
     match wait {
         WaitReason::Stopped(_, why) => why.clone(),
         WaitReason::Slot => "it waits for a slot among all nodes (fleet.budget)".to_owned(),

@@ -19,15 +19,6 @@ pub enum WaitReason {
 }
 
 impl WaitReason {
-    /// Returns the kind of reason.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Stopped(brake, _) => brake.label(),
-            Self::Slot => Brake::FleetBudget.label(),
-            Self::Until(_, setting) => setting,
-        }
-    }
-
     /// Returns how long it lasts from now on, if that is known.
     pub fn left(&self, now: Duration) -> Option<Duration> {
         match self {
