@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 use crate::model::{PodSandboxId, Snapshot, Target};
 use crate::pass::quarantine::Quarantine;
 use crate::snapshot::{Look, NoSnapshot, Observer};
-use crate::state::{self, Question, StateStatus};
+use crate::state::Question;
 use crate::system::manager::Manager;
 use crate::system::memory;
 use crate::telemetry::LineLimit;
@@ -91,16 +91,10 @@ impl Service {
     /// Asks the database.
     ///
     /// # Errors
-    /// If it gives no answer. Where it is not open the error has the cause, as the status has it.
+    /// If it gives no answer.
     pub(super) async fn stored<Q: Question>(&self, question: Q) -> Result<Q::Answer, HttpError> {
         let journal = &self.worker.runner().journal;
-        let answer = journal.ask(question).await;
-        answer.map_err(|error| {
-            if matches!(error, state::Error::Closed) {
-                return HttpError::unavailable(not_open(&journal.status()));
-            }
-            error.into()
-        })
+        Ok(journal.ask(question).await?)
     }
 
     /// Plans what a pass would do under a policy, from an existing look; clients that ask the same at the same time
@@ -187,42 +181,4 @@ async fn bounded(bound: &Arc<Semaphore>, work: Box<dyn FnOnce() + Send>) -> Resu
     };
     let done = spawn_blocking(work).await;
     done.map_err(|error| error.to_string())
-}
-
-/// Says why there is no database to ask.
-fn not_open(status: &StateStatus) -> String {
-    let Some(dir) = &status.dir else {
-        return "nothing is kept (state.dir: null)".to_owned();
-    };
-    let whys: Vec<&str> = status.errors.values().map(String::as_str).collect();
-    let (dir, whys) = (dir.display(), whys.join("; "));
-    let colon = if whys.is_empty() { "" } else { ": " };
-    format!("the database is not open (state.dir: {dir}){colon}{whys}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn work_keeps_its_place_when_its_client_hangs_up() {
-        let bound = Arc::new(Semaphore::new(2));
-        let (begun, has_begun) = oneshot::channel();
-        let (end, may_end) = std::sync::mpsc::channel::<()>();
-        let asking = tokio::spawn({
-            let bound = Arc::clone(&bound);
-            let work = move || {
-                let _ = begun.send(());
-                let _ = may_end.recv();
-            };
-            async move { bounded(&bound, Box::new(work)).await }
-        });
-        has_begun.await.unwrap();
-        asking.abort();
-        assert!(asking.await.is_err_and(|error| error.is_cancelled()));
-        assert_eq!(bound.available_permits(), 1);
-        end.send(()).unwrap();
-        let all = tokio::time::timeout(Duration::from_secs(10), bound.acquire_many(2));
-        assert!(all.await.is_ok());
-    }
 }

@@ -100,7 +100,7 @@ pub enum Error {
     #[error("{NAME}-wal has {0} bytes: another process keeps reading an old state of {NAME}")]
     LogTooLong(u64),
     /// There is no database.
-    #[error("the database is not open")]
+    #[error("the database is not open; /api/v1/status says why (state)")]
     Closed,
     /// A question that the database could not answer.
     #[error("{NAME} cannot be read: {0}")]
