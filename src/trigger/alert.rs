@@ -52,12 +52,7 @@ pub fn judge(
 ) -> Result<Trigger, Admission> {
     let nothing = Admission::without_pass;
     if let Some(other) = alert.label("node").filter(|other| *other != node) {
-        let mut why = format!("it is about node \"{other}\"");
-        if is_similar(node, other) {
-            why.push_str(&format!(
-                "; this node is \"{node}\" (node.name): use the same name in both"
-            ));
-        }
+        let why = format!("it is about node \"{other}\"");
         return Err(nothing(AlertResult::OtherNode, why));
     }
     // Before the routes: an alert that holds passes asks for none, even if a route matches it.

@@ -112,9 +112,7 @@ async fn a_node_whose_name_differs_by_a_domain_is_another_one_and_said_once() {
     let rig = Rig::start(nodes::litter(1), json!({})).await;
     let about = |node: &str| alert(&json!({ "crisweep": "all", "node": node }));
     for _ in 0..2 {
-        let body = sent(&rig, about("node-1.example.com"), 200, "other-node").await;
-        let why = body["alerts"][0]["why"].to_string();
-        assert!(why.contains("node.name"), "{why}");
+        sent(&rig, about("node-1.example.com"), 200, "other-node").await;
     }
     sent(&rig, about("node-2.example.com"), 200, "other-node").await;
     counted(&rig, "other-node", 3.0).await;
