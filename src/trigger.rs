@@ -274,6 +274,7 @@ impl Worker {
         let mut guard = self.state();
         let state = &mut *guard;
         let (queued, rest) = state.admissions.next(now, || state.history.next_id())?;
+        state.history.begins(&queued.id);
         let record = state.history.find(&queued.id).unwrap_or_else(|| {
             // The history never forgets a waiting pass; still, a pass without a record would block all others.
             self.enlist(state, &queued, trigger_of(&queued), now)

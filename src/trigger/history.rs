@@ -13,7 +13,7 @@ const HISTORY_MAX: usize = 100;
 /// such pass is dropped first.
 const NEVER_BEGUN_MAX: usize = 20;
 
-/// The history, oldest first.
+/// The history in the order in which the passes began, or were queued if they did not begin.
 #[derive(Debug, Default)]
 pub(super) struct PassHistory {
     records: VecDeque<Arc<PassRecord>>,
@@ -43,6 +43,13 @@ impl PassHistory {
         }
         self.counter += 1;
         self.records.push_back(record);
+    }
+
+    /// Puts a pass that begins behind those that began before it, whenever it was queued.
+    pub(super) fn begins(&mut self, id: &str) {
+        let place = self.records.iter().position(|record| record.id == id);
+        let record = place.and_then(|place| self.records.remove(place));
+        self.records.extend(record);
     }
 
     /// The oldest ended pass; only a few wait or run.

@@ -86,8 +86,7 @@ fn runtime(status: &Value) -> String {
         text(at(runtime, "/name")),
         text(at(runtime, "/version"))
     );
-    let age = at(status, "/look/age_seconds").as_f64();
-    let age = age.and_then(|age| SignedDuration::try_from_secs_f64(age).ok());
+    let age = look_age(status);
     let age = |what| age.map(|age| format!(", {what} {} ago", short_duration(age)));
     let endpoint = text(at(runtime, "/endpoint"));
     if let Some(error) = at(runtime, "/error").as_str() {
@@ -104,6 +103,11 @@ fn runtime(status: &Value) -> String {
         (_, name) => format!("{name}, slow or hung"),
     };
     format!("{state} at {endpoint}{}", age("seen").unwrap_or_default())
+}
+
+fn look_age(status: &Value) -> Option<SignedDuration> {
+    let age = at(status, "/look/age_seconds").as_f64()?;
+    SignedDuration::try_from_secs_f64(age).ok()
 }
 
 fn states(status: &Value, list: &str) -> String {
@@ -264,9 +268,11 @@ fn last_pass(status: &Value) -> String {
         return if is_known { "none yet" } else { "" }.to_owned();
     };
     let outcome = pass.outcome.map_or("unfinished", Outcome::label);
-    let now: Option<Timestamp> = text(at(status, "/look/taken_at")).parse().ok();
-    let ago = now.zip(pass.finished_at).map(|(now, then)| {
-        let ago = short_duration(now.duration_since(then));
+    // By the service's clock. Its last look may be older than the pass.
+    let looked: Option<Timestamp> = text(at(status, "/look/taken_at")).parse().ok();
+    let ago = looked.zip(pass.finished_at).map(|(looked, then)| {
+        let ago =
+            short_duration(looked.duration_since(then) + look_age(status).unwrap_or_default());
         format!(" {ago} ago")
     });
     let removed: u64 = pass.targets.values().map(|it| it.removed).sum();
@@ -296,6 +302,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::Cause;
 
     #[test]
     fn the_runtime_is_seen_only_when_it_answers() {
@@ -324,6 +331,20 @@ mod tests {
         }
         let never = json!({ "runtime": { "up": false, "endpoint": at } });
         assert_eq!(runtime(&never), "gives no answer at /run/cri.sock");
+    }
+
+    #[test]
+    fn the_last_pass_ended_before_now_and_not_before_the_last_look() {
+        let then: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
+        let mut pass = Pass::queued("p".to_owned(), Cause::Manual.into(), [], then);
+        pass.finished_at = Some(then);
+        let look =
+            |at, age| json!({ "look": { "taken_at": at, "age_seconds": age }, "last_pass": pass });
+        let ended = |status| last_pass(&status).split(',').next().unwrap().to_owned();
+        let old = look("2026-01-01T00:00:00Z", 100.5);
+        assert_eq!(ended(old), "unfinished 1m30s ago");
+        let young = look("2026-01-01T00:00:15Z", 0.0);
+        assert_eq!(ended(young), "unfinished 5s ago");
     }
 
     #[test]

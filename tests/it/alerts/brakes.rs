@@ -57,6 +57,21 @@ async fn an_alert_in_the_cool_down_waits_until_it_is_over() {
 }
 
 #[tokio::test]
+async fn the_last_pass_is_the_one_that_ended_last_whenever_it_was_queued() {
+    let mut rig = cooling().await;
+    let waiting = pass_of(&sent(&rig, anew(asks("containers"), 1), 202, "accepted").await);
+    let by_hand = rig.gc("target=containers").await;
+    let last = async |rig: &Rig| rig.get("/api/v1/status").await.json()["last_pass"]["id"].clone();
+    assert_eq!(last(&rig).await, by_hand["id"]);
+    rig.configure(&json!({ "brakes": { "cooldown": "0s" } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    rig.finished(&waiting).await;
+    assert_eq!(last(&rig).await, json!(waiting));
+    rig.crash().await;
+    assert_eq!(last(&rig).await, json!(waiting), "after a restart");
+}
+
+#[tokio::test]
 async fn the_rows_of_an_answer_can_be_matched_to_the_alerts_of_the_call() {
     let rig = cooling().await;
     let call = vec![
