@@ -45,7 +45,7 @@ pub(super) struct PageState {
     running: Option<String>,
     /// The waiting passes.
     waiting: Vec<String>,
-    /// The last pass that ended.
+    /// The last pass that began and ended.
     last_pass: Option<String>,
     /// The configuration in force.
     config: String,
@@ -162,7 +162,7 @@ impl PageState {
         Self {
             running: worker.running().map(|pass| pass.id),
             waiting: ids(Pass::waits).collect(),
-            last_pass: ids(Pass::is_done).next(),
+            last_pass: ids(Pass::has_run).next(),
             config: service.config().hash(),
         }
     }

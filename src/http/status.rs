@@ -60,7 +60,7 @@ pub(super) struct StatusAnswer {
     running: Option<Pass>,
     /// The ids of the waiting passes, newest first.
     waiting: Vec<String>,
-    /// The last pass that ended.
+    /// The last pass that began and ended.
     last_pass: Option<Pass>,
 }
 
@@ -232,7 +232,7 @@ fn status(service: &Service, observed: Observed, look_error: Option<String>) -> 
         assume_finished_after_seconds: assume_finished_after.map(|after| after.as_secs()),
         running: service.worker.running(),
         waiting,
-        last_pass: passes.into_iter().find(Pass::is_done),
+        last_pass: passes.into_iter().find(Pass::has_run),
     }
 }
 

@@ -257,6 +257,11 @@ impl Pass {
         self.state == PassState::Done
     }
 
+    /// Says whether the pass began, and is over.
+    pub fn has_run(&self) -> bool {
+        self.is_done() && self.started_at.is_some()
+    }
+
     /// Returns the error that says best why the pass did not do all: the last one that it keeps.
     pub fn last_error(&self) -> Option<&str> {
         let mut errors = self.errors.iter().rev().map(String::as_str);

@@ -33,7 +33,7 @@ pub(super) fn section(view: &View) -> Markup {
 }
 
 fn last(view: &View) -> Markup {
-    if let Some(pass) = view.ended().find(|pass| pass.started_at.is_some()) {
+    if let Some(pass) = view.passes.iter().find(|pass| pass.has_run()) {
         return one(view, pass, "Last pass");
     }
     html! {

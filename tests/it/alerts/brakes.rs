@@ -72,6 +72,19 @@ async fn the_last_pass_is_the_one_that_ended_last_whenever_it_was_queued() {
 }
 
 #[tokio::test]
+async fn a_pass_that_never_began_is_not_the_last_one() {
+    let rig = cooling().await;
+    let last = async || rig.get("/api/v1/status").await.json()["last_pass"].clone();
+    let ran = last().await;
+    assert_eq!(ran["outcome"], "completed");
+    let alert = anew(asks("containers"), 1);
+    let waiting = pass_of(&sent(&rig, alert.clone(), 202, "accepted").await);
+    sent(&rig, resolved(alert), 200, "withdrawn").await;
+    assert_eq!(rig.finished(&waiting).await["outcome"], "aborted");
+    assert_eq!(last().await, ran);
+}
+
+#[tokio::test]
 async fn the_rows_of_an_answer_can_be_matched_to_the_alerts_of_the_call() {
     let rig = cooling().await;
     let call = vec![
