@@ -146,8 +146,8 @@ fn held(error: anyhow::Error) -> anyhow::Error {
         return error;
     }
     error.context(
-        "this command cannot run a pass beside the service, and found no way to ask it: name its address with \
-         --service.url (it listens at web.listen of its own configuration)",
+        "this command cannot run a pass now: wait for the end of the other command, or name the service's address \
+         with --service.url (web.listen of its own configuration)",
     )
 }
 

@@ -31,6 +31,8 @@ async fn a_second_one_is_refused_and_told_the_holders_pid() {
             "{said}"
         );
         assert!(said.contains(&pid), "{said}");
+        let is_command = args.contains(&"gc");
+        assert_eq!(said.contains("end of the other command"), is_command);
     }
     rig.nothing_was_touched();
     for args in [
