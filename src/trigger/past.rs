@@ -41,7 +41,6 @@ impl Worker {
                 passes.push(pass);
             }
         }
-        passes.sort_by_key(|pass| pass.started_at.unwrap_or(pass.queued_at));
         let elapsed = self.inner.began.elapsed();
         let then = |at: Timestamp| {
             // A clock that was set back makes nothing younger than now.

@@ -211,6 +211,20 @@ async fn jumps_release_no_brake_and_hold_none() {
 }
 
 #[tokio::test]
+async fn set_back_the_passes_keep_their_order_through_a_restart() {
+    let Some(mut moved) = Moved::start(nodes::litter(2), json!({})).await else {
+        return;
+    };
+    let first = moved.rig.gc("").await;
+    moved.to(-3600).await;
+    let second = moved.rig.gc("").await;
+    moved.rig.crash().await;
+    let passes = moved.rig.passes().await;
+    let ids: Vec<_> = passes.iter().map(|pass| &pass["id"]).collect();
+    assert_eq!(ids, [&second["id"], &first["id"]]);
+}
+
+#[tokio::test]
 async fn set_back_no_failed_sandbox_is_quarantined_for_longer() {
     let changes = json!({ "quarantine": { "base": "1s", "max": "1s" } });
     let Some(moved) = Moved::start(nodes::leaks(1), changes).await else {
