@@ -63,7 +63,10 @@ impl Metrics {
     /// only as a dry run, because it removes nothing.
     pub fn pass_finished(&self, pass: &Pass) {
         let (series, cause) = (&self.inner.series, pass.trigger.cause);
-        let Some(outcome) = pass.outcome else { return };
+        // One that never began (its alert resolved, a person cancelled it) is no failed pass.
+        let (Some(outcome), Some(started_at)) = (pass.outcome, pass.started_at) else {
+            return;
+        };
         if pass.dry_run {
             series.dry_runs.count(cause);
             return;
@@ -78,11 +81,8 @@ impl Metrics {
         };
         series.last_pass.set(outcome, Some(seconds(finished_at)));
         // The end of an interrupted pass is unknown; it is reported at the next start.
-        let known_end = outcome != Outcome::Interrupted;
-        if known_end {
+        if outcome != Outcome::Interrupted {
             series.last_pass_ended(pass, finished_at);
-        }
-        if let Some(started_at) = pass.started_at.filter(|_| known_end) {
             // The clock may have been set back in between.
             let seconds = finished_at
                 .duration_since(started_at)

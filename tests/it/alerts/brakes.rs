@@ -77,11 +77,17 @@ async fn a_pass_that_never_began_is_not_the_last_one() {
     let last = async || rig.get("/api/v1/status").await.json()["last_pass"].clone();
     let ran = last().await;
     assert_eq!(ran["outcome"], "completed");
+    let counted = async || {
+        rig.metrics()
+            .await
+            .sum("crisweep_passes_total", "cause=\"alert\"")
+    };
+    let passes = counted().await;
     let alert = anew(asks("containers"), 1);
     let waiting = pass_of(&sent(&rig, alert.clone(), 202, "accepted").await);
     sent(&rig, resolved(alert), 200, "withdrawn").await;
     assert_eq!(rig.finished(&waiting).await["outcome"], "aborted");
-    assert_eq!(last().await, ran);
+    assert_eq!((last().await, counted().await), (ran, passes));
 }
 
 #[tokio::test]
