@@ -415,7 +415,6 @@ async fn look(
     let weights = Weights::of(&runtime, &containers, &sandboxes, &images);
     let exits = &memory.statuses.last_exits;
     memory.pod_histories.note(&found, &answer, exits, started);
-    inner.outages.lock().note(weights.over_limit(), look);
     let lists = (&containers, &sandboxes);
     let filling = memory.fill_logs(client, &mut logs, lists, &answer.pods, look);
     filling.await;
@@ -435,7 +434,7 @@ async fn look(
         pods: answer.pods,
         pod_origin: answer.origin,
         pod_history: memory.pod_histories.at(started.min(answer.at), taken_at),
-        outage: inner.outages.lock().at(started, taken_at),
+        outage: inner.outages.lock().note(weights.over_limit(), look),
         exits_unknown: details.exits_unknown,
         last_exits: memory.pod_histories.correct_exits(exits, started, taken_at),
         timings,

@@ -5,7 +5,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::pod_history::before;
 use crate::model::{KUBELET_SYNCS_IN, Outage};
 use crate::pods::LookStart;
 use crate::state::Journal;
@@ -45,8 +44,8 @@ impl Outages {
         (self.earlier, self.journal) = (earlier, journal);
     }
 
-    /// Notes whether a look saw a list over its limit; `None`: unknown.
-    pub(super) fn note(&mut self, over: Option<bool>, look: LookStart) {
+    /// Notes whether a look saw a list over its limit (`None`: unknown); returns what planning may know.
+    pub(super) fn note(&mut self, over: Option<bool>, look: LookStart) -> Option<Outage> {
         let at = look.began;
         if let Some(since) = self.earlier.take() {
             self.resume(since, look);
@@ -63,6 +62,7 @@ impl Outages {
             }
         }
         self.write(look);
+        self.at(look)
     }
 
     /// Goes on with the outage of an earlier run: it may have lasted until this look.
@@ -91,14 +91,13 @@ impl Outages {
         self.fits.is_some_and(long_enough)
     }
 
-    /// Returns what planning may know, for the look that started at `started`, with the wall clock `taken_at`.
-    pub(super) fn at(&self, started: Instant, taken_at: Timestamp) -> Option<Outage> {
-        let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
+    fn at(&self, look: LookStart) -> Option<Outage> {
+        let then = |at: Instant| look.wall_time_of(at);
         let seen = self.seen?;
         let lasts = self.fits.is_none();
         Some(Outage {
             first_seen: then(seen.first),
-            last_seen: if lasts { taken_at } else { then(seen.last) },
+            last_seen: if lasts { look.at } else { then(seen.last) },
             fits_since: self.fits.map(|fits| then(fits.first)),
         })
     }
@@ -116,13 +115,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_lasts_until_a_look_sees_that_it_is_over() {
-        let (mut outages, now) = (Outages::default(), Timestamp::UNIX_EPOCH);
+        let mut outages = Outages::default();
         let (start, minute) = (Instant::now(), Duration::from_secs(60));
-        assert_eq!(outages.at(start, now), None);
+        assert_eq!(outages.at(look(start)), None);
         outages.note(Some(true), look(start));
         outages.note(Some(true), look(start + minute));
         outages.note(None, look(start + 2 * minute));
-        let outage = outages.at(start + 2 * minute, now).unwrap();
+        let outage = outages.at(look(start + 2 * minute)).unwrap();
         assert_eq!(
             (outage.first_seen.as_second(), outage.last_seen.as_second()),
             (-120, 0)
@@ -130,14 +129,14 @@ mod tests {
         assert_eq!(outage.fits_since, None);
         outages.note(Some(false), look(start + 3 * minute));
         outages.note(Some(false), look(start + 3 * minute + KUBELET_SYNCS_IN));
-        let outage = outages.at(start + 4 * minute, now).unwrap();
+        let outage = outages.at(look(start + 4 * minute)).unwrap();
         assert_eq!(
             (outage.first_seen.as_second(), outage.last_seen.as_second()),
             (-240, -180)
         );
         assert_eq!(outage.fits_since.map(Timestamp::as_second), Some(-60));
         outages.note(Some(true), look(start + 4 * minute));
-        let outage = outages.at(start + 4 * minute, now).unwrap();
+        let outage = outages.at(look(start + 4 * minute)).unwrap();
         assert_eq!(
             (outage.first_seen.as_second(), outage.last_seen.as_second()),
             (0, 0)
@@ -159,7 +158,7 @@ mod tests {
             look(start + 32 * minute + KUBELET_SYNCS_IN / 2),
         );
         outages.note(Some(true), look(start + 33 * minute));
-        let outage = outages.at(start + 33 * minute, now).unwrap();
+        let outage = outages.at(look(start + 33 * minute)).unwrap();
         assert_eq!(outage.first_seen.as_second(), -33 * 60);
         assert_eq!((outage.last_seen, outage.fits_since), (now, None));
     }
@@ -174,7 +173,7 @@ mod tests {
             outages.note(Some(true), look(start));
             outages.remember(Some(since), Journal::none());
             outages.note(Some(true), look(start));
-            outages.at(start, now).unwrap().first_seen
+            outages.at(look(start)).unwrap().first_seen
         };
         assert_eq!(resumed(second(-3600)), second(-3600));
         assert_eq!(resumed(second(3600)), now, "the clock was set back");
@@ -182,7 +181,7 @@ mod tests {
         let mut outages = Outages::default();
         outages.remember(Some(second(-3600)), Journal::none());
         outages.note(Some(false), look(start));
-        let outage = outages.at(start, now).unwrap();
+        let outage = outages.at(look(start)).unwrap();
         assert_eq!((outage.last_seen, outage.fits_since), (now, Some(now)));
         assert!(outages.is_written);
         outages.note(Some(false), look(start + KUBELET_SYNCS_IN));
