@@ -186,8 +186,8 @@ impl PassRun<'_> {
             let look = look.filter(|_| end.is_none());
             retry_after = look.map(|look| self.retry_after(&look)).unwrap_or_default();
         }
-        if let Some(EarlyEnd::NoLook(_) | EarlyEnd::RuntimeGone(_)) = end {
-            retry_after = self.when_runtime_is_back();
+        if let Some(end) = &end {
+            retry_after = self.go_on_after(end);
         }
         self.report_quarantined();
         let outcome = self.outcome(end.as_ref(), dry_run);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::end::EarlyEnd;
+use super::stops::StopCause;
 use super::{PassRun, progress};
 use crate::gc::knowledge::Knowledge;
 use crate::gc::{self};
@@ -62,12 +63,20 @@ impl PassRun<'_> {
             .collect()
     }
 
-    /// Returns for each target when a later pass may find the runtime back: after the time that a pass waits for it.
-    pub(super) fn when_runtime_is_back(&self) -> BTreeMap<Target, Duration> {
+    /// Returns for each target when a later pass may go on, after an early end: once the runtime may be back, or as soon
+    /// as the brakes let it. Empty where a person, a hold, `max_removals` or a defect ended the pass.
+    pub(super) fn go_on_after(&self, end: &EarlyEnd) -> BTreeMap<Target, Duration> {
+        let wait = match end {
+            EarlyEnd::NoLook(_) | EarlyEnd::RuntimeGone(_) => self.config.runtime.removal_timeout,
+            EarlyEnd::Stopped(StopCause::Deadline) => Duration::ZERO,
+            EarlyEnd::Stopped(StopCause::Cancelled | StopCause::Held | StopCause::Shutdown)
+            | EarlyEnd::MaxRemovals
+            | EarlyEnd::BadPlan(_)
+            | EarlyEnd::NotAlone(_)
+            | EarlyEnd::PlanExpired(..) => return BTreeMap::new(),
+        };
         let targets = self.record.pass().target_set().into_iter();
-        targets
-            .map(|target| (target, self.config.runtime.removal_timeout))
-            .collect()
+        targets.map(|target| (target, wait)).collect()
     }
 
     fn quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) -> Option<Duration> {

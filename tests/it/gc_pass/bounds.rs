@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crisweep_sim::{Cni, Disk, Fault, PodSpec, Rpc, hours};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tonic::Code;
 
+use crate::alerts::hook::{asks, pass_of, sent};
 use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
 
@@ -59,6 +60,28 @@ async fn the_deadline_ends_a_pass_in_the_middle_of_a_batch_too() {
     assert!(pass["errors"].to_string().contains("gc.deadline"), "{pass}");
     let removed = pass["targets"]["containers"]["removed"].as_u64().unwrap();
     assert!((1..60).contains(&removed), "{removed}");
+}
+
+#[tokio::test]
+async fn an_alert_whose_pass_ends_at_its_deadline_gets_one_pass_more_after_the_cool_down() {
+    let gc = json!({ "deadline": "2s", "batch_size": 2, "max_concurrency": 1 });
+    let changes = json!({ "gc": gc, "brakes": { "cooldown": "1s" } });
+    let rig = Rig::start(nodes::litter(60), changes).await;
+    rig.sim.set_disk(Disk {
+        each: Duration::from_millis(50),
+        crowding: Duration::ZERO,
+    });
+    let body = sent(&rig, asks("containers"), 202, "accepted").await;
+    let first = rig.finished(&pass_of(&body)).await;
+    assert_eq!(first["outcome"], "partial", "{first:#}");
+    let passes = rig.passes().await;
+    let second = rig.finished(passes[0]["id"].as_str().unwrap()).await;
+    assert_eq!(second["trigger"]["follow_up"], true, "{passes:#?}");
+    let time = |pass: &Value, key: &str| pass[key].as_str().unwrap().parse::<Timestamp>().unwrap();
+    let rest = time(&second, "started_at").duration_since(time(&first, "finished_at"));
+    assert!(rest >= SignedDuration::from_millis(900), "{rest}");
+    let removed = |pass: &Value| pass["targets"]["containers"]["removed"].as_u64().unwrap();
+    assert!(removed(&first) > 0 && removed(&second) > 0, "{second:#}");
 }
 
 #[tokio::test]
