@@ -34,10 +34,7 @@
 //! | [`app`] | all | builds each part once and joins them |
 //! | [`cli`] | all | the command line: arguments, `plan`, `gc`, the demo |
 //!
-//! Where to add: a reason to keep: `model/reasons.rs` and one rule of the verdict (`gc/containers.rs`, ...); a metric:
-//! `metrics/series.rs` (own) or a file in `metrics/scrape/` (the node's); a setting: its section's struct
-//! (`config/sections.rs`, `gc/policy.rs`, or the `config.rs` of its room); a pod source: a file in `pods/` and a variant
-//! of its `Source`; a target: `model/target.rs`, the compiler lists the rest.
+//! Where to add a reason to keep, a metric, a setting, a pod source or a target: `docs/ARCHITECTURE.md`.
 
 pub mod access;
 pub mod app;
