@@ -23,8 +23,8 @@ pub use sender::write;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Whether a pass that removed something, or that ended partial or aborted, is told in an Event of this node. Events
-    /// go to the API server of `pods`; a pass never waits for them.
+    /// Whether crisweep writes an Event of this node for each pass that removed something, or ended partial or aborted.
+    /// Events go to the API server of `pods`; a pass never waits for them.
     pub enabled: bool,
     /// Whether a finished pod gets an Event when its last container is removed; with `enabled`. Needs the right to write
     /// Events in all namespaces.

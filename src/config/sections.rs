@@ -123,7 +123,7 @@ settings! {
         /// Whether a crossed threshold asks for a pass; in `mode: observe` once for each crossing. Metrics show the
         /// thresholds in any case.
         pub enabled: bool = false,
-        /// Time between two looks for it.
+        /// Time between two checks of the thresholds.
         #[serde(with = "As::<Interval>")]
         pub interval: Duration = Duration::from_secs(30),
         /// Exited containers on the node that ask for a pass over containers, sandboxes and logs.
@@ -190,7 +190,7 @@ settings! {
         /// user and password in the URL are sent as basic auth; better are the files of `http_client_config`.
         #[serde(with = "As::<ListOf<AlertmanagerUrl>>")]
         pub poll: Vec<String> = Vec::new(),
-        /// Time between two questions, give or take a tenth.
+        /// Time between two questions, varied by up to a tenth.
         #[serde(with = "As::<Interval>")]
         pub interval: Duration = Duration::from_secs(30),
         /// How the Alertmanagers are asked; the keys are Prometheus'.
@@ -238,10 +238,10 @@ settings! {
         #[serde(with = "As::<Off<Whole<u32, 0, 1_000_000>>>")]
         pub max_passes_per_hour: Option<u32> = Some(30),
         /// An automatic pass (alert, poll, threshold) waits a random part of this time before it may begin, so that a
-        /// fleet does not move at once; a resolved alert takes it back meanwhile.
+        /// fleet does not act at once; a resolved alert withdraws it meanwhile.
         #[serde(with = "As::<Off<Time>>")]
         pub jitter: Option<Duration> = None,
-        /// Holds all triggers: nothing is removed but by force, and a dry run still plans.
+        /// Holds all passes but forced ones and dry runs.
         pub pause: bool = false,
     }
 }

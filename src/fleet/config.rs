@@ -23,7 +23,7 @@ settings! {
         #[serde(with = "As::<Optional<ObjectName>>")]
         pub hold_config_map: Option<String> = None,
         /// How long an alert with the label `crisweep: hold` holds automatic passes on this node after it was last seen
-        /// firing. Its end ends that sooner. 0: such alerts are ignored.
+        /// firing. A resolved alert ends the hold sooner. 0: such alerts are ignored.
         #[serde(with = "As::<Off<Time>>")]
         pub storm_hold: Option<Duration> = Some(Duration::from_secs(3600)),
         /// How many nodes may run automatic passes at a time.
@@ -35,8 +35,8 @@ settings! {
     /// `fleet.budget:` - how many nodes may run automatic passes at a time.
     #[derive(Eq)]
     pub struct Budget {
-        /// At most so many nodes run automatic passes at a time. Each takes one of the Leases `crisweep-budget-0`,
-        /// `-1`, ... for it, which must exist; without one, or without the API server, automatic passes wait.
+        /// How many nodes may run automatic passes at a time. Each takes one of the Leases `crisweep-budget-0`, `-1`,
+        /// ..., which must exist; without one, or without the API server, automatic passes wait.
         #[serde(with = "As::<Off<Whole<u32, 0, 100>>>")]
         pub max_nodes: Option<u32> = None,
         /// The targets that the budget binds. Empty: all.
