@@ -217,11 +217,11 @@ pub enum Error {
     },
     /// It lost all its content while the service ran.
     #[error(
-        "the configuration file is empty, and was not: it would lift credentials and protection; a restart takes it"
+        "the configuration file has become empty, which would lift credentials and protection; restart to accept it"
     )]
     Emptied,
     /// What only a restart changes does not go together with the rest.
-    #[error("{} needs a restart, and without the new value", keys.join(", "))]
+    #[error("{} needs a restart, and the new file does not go with the old value", keys.join(", "))]
     NeedsRestart {
         /// The keys that keep their values until then.
         keys: Vec<&'static str>,

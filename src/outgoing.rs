@@ -65,7 +65,7 @@ pub enum Error {
         source: rustls::Error,
     },
     /// The client cannot be made.
-    #[error("no TLS client")]
+    #[error("the TLS client cannot be made")]
     Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The request failed.
     #[error("no answer")]

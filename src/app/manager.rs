@@ -27,7 +27,7 @@ impl Managed {
     pub(super) fn of_environment() -> Self {
         let socket = std::env::var_os(SOCKET_VARIABLE).unwrap_or_default();
         let manager = Manager::at(&socket).unwrap_or_else(|error| {
-            tracing::warn!(%error, "{SOCKET_VARIABLE} is not understood: no service manager is told");
+            tracing::warn!(%error, "{SOCKET_VARIABLE} cannot be used: the service manager gets no messages");
             Manager::default()
         });
         let var = |name| std::env::var(name).ok();

@@ -186,9 +186,7 @@ async fn inspect(args: &CheckArgs, global: Global, by: Instant) -> HealthReport 
         Err(error) => {
             let error = telemetry::chain(error.as_ref());
             tracing::error!(error, "the service cannot be asked");
-            return HealthReport::unknown(
-                "--service.url cannot be used so; crisweep status says why",
-            );
+            return HealthReport::unknown("--service.url cannot be used; crisweep status says why");
         }
     };
     let site = Site {

@@ -245,7 +245,7 @@ pub(super) fn findings(facts: &DoctorFacts, owners: &Owners<'_>) -> Vec<Finding>
             "crash-loops-more",
             Severity::Info,
             format!("{} more are not listed.", many(more as u64, "crash loop")),
-            "mend the listed ones first",
+            "repair the listed ones first",
             json!({ "more": more }),
         ));
     }
@@ -377,6 +377,6 @@ fn change(it: &Loop<'_>, owner: &Controller) -> String {
             "correct {container}.livenessProbe in {owner}, if the pod's events name it as the one that kills: kubectl \
              describe pod; else {show}"
         ),
-        _ => format!("mend what it fails on: {show} {does}"),
+        _ => format!("fix its failure: {show} {does}"),
     }
 }

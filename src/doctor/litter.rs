@@ -193,7 +193,7 @@ pub(super) fn change(owner: &Controller, facts: &DoctorFacts) -> String {
             format!("set spec.ttlSecondsAfterFinished to 300{command}")
         }
         "Node" => {
-            "mend or delete the manifest in the kubelet's staticPodPath: its pod ends again and again"
+            "correct or delete the manifest in the kubelet's staticPodPath: its pod ends again and again"
                 .to_owned()
         }
         "none" => {
@@ -218,7 +218,7 @@ pub(super) fn change(owner: &Controller, facts: &DoctorFacts) -> String {
                 "find what makes them by their names, for the pods are gone: crisweep plan --all"
             }
             Pods::Unknown(_) | Pods::Known(_) => {
-                "mend the pod source, so that crisweep knows the pods and their owners"
+                "repair the pod source, so that crisweep knows the pods and their owners"
             }
         }
         .to_owned(),

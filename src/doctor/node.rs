@@ -51,7 +51,7 @@ fn teardown(facts: &DoctorFacts) -> Option<Finding> {
     let (why, change) = match class {
         FailureClass::NetworkTeardown => (
             "the CNI plugin's teardown fails",
-            "mend the CNI plugin: its own log and its daemon on this node say why DEL fails; then run a pass: crisweep \
+            "repair the CNI plugin: its own log and its daemon on this node say why DEL fails; then run a pass: crisweep \
              gc --target sandboxes",
         ),
         FailureClass::PluginMissing => (
@@ -124,7 +124,7 @@ fn pods(facts: &DoctorFacts) -> Option<Finding> {
         PodsUnknown::Settling => (Severity::Info, "wait for pods.settle, and ask again"),
         PodsUnknown::Failed(_) => (
             Severity::Problem,
-            "mend the pod source (docs/pods.md); until then only surplus goes",
+            "repair the pod source (docs/pods.md); until then only surplus goes",
         ),
     };
     Some(Finding::new(

@@ -137,6 +137,6 @@ pub(super) async fn cancel(
 }
 
 fn unknown_pass(id: &str) -> HttpError {
-    let error = format!("no pass \"{id}\" is remembered");
+    let error = format!("no pass has the id \"{id}\"");
     HttpError::not_found(error)
 }

@@ -78,8 +78,7 @@ pub(super) async fn found(service: &Service, id: String) -> Result<(Evidence, Ve
             "\"{id}\" is ambiguous: the ids of several containers begin with it"
         ))),
         EvidenceFound::None => Err(HttpError::not_found(format!(
-            "no evidence has the number \"{id}\" or is of a container with this id (its first {ID_PREFIX_MIN} \
-                 characters are enough)"
+            "no evidence has the number or container id \"{id}\" (give at least {ID_PREFIX_MIN} characters of an id)"
         ))),
     }
 }

@@ -158,8 +158,7 @@ impl SavedPlans {
         let kept = store.plans.iter().find(|it| it.head.id == id);
         let kept = kept.ok_or_else(|| {
             HttpError::not_found(format!(
-                "no plan \"{id}\" is saved: newer ones pushed it out, it was deleted, or the service was \
-                     started since"
+                "no plan \"{id}\" is saved: newer ones replaced it, it was deleted, or the service restarted"
             ))
         })?;
         if kept.has_expired(now) {

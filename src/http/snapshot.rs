@@ -29,8 +29,8 @@ async fn before(service: &Service, pass: &str) -> HttpResult {
     let file = service.stored(question).await?;
     let none = || {
         let error = format!(
-            "no snapshot from before a pass \"{pass}\" is kept: state.snapshots says how many are, of passes that \
-             removed something"
+            "no snapshot from before pass \"{pass}\" is kept; crisweep keeps those of the last passes that removed \
+             something (state.snapshots)"
         );
         HttpError::not_found(error)
     };

@@ -45,7 +45,7 @@ pub(super) fn selector_of(uid: &PodUid) -> BTreeMap<String, String> {
 
 /// A row lacks a required id or is about another object, or a text that says which object it is about is not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its id is missing or another object's, or a text that identifies it is not UTF-8")]
+#[error("its id is missing or belongs to another object, or an identifying text is not UTF-8")]
 pub struct Malformed;
 
 /// A row of a list on the wire.

@@ -167,7 +167,7 @@ async fn a_reload_of_an_emptied_file_is_refused() {
     let rig = Rig::start(nodes::litter(1), changes).await;
     fs::write(rig.config_file(), "# a comment\n").unwrap();
     let answer = Answer::of(with_token(&rig, "POST", "/-/reload", ACT_TOKEN)).await;
-    answer.refused(400, "the configuration file is empty, and was not");
+    answer.refused(400, "the configuration file has become empty");
     rig.get("/metrics").await.refused(401, "needs a credential");
 }
 

@@ -386,7 +386,7 @@ async fn the_node_before_a_pass_can_be_planned_again() {
     assert_eq!(answer.status, 200, "{}", answer.text);
     rig.get("/api/v1/snapshot?pass=none")
         .await
-        .refused(404, "no snapshot from before a pass");
+        .refused(404, "no snapshot from before pass");
     rig.get("/api/v1/snapshot?when=1")
         .await
         .refused(400, "known are pass");

@@ -234,11 +234,7 @@ async fn without_a_manager_nothing_is_told_and_an_odd_one_is_reported() {
         .env("WATCHDOG_USEC", "1000000");
     let service = Service::start_as(command, &file).await;
     service.ready().await;
-    assert!(
-        service
-            .log_text()
-            .contains("NOTIFY_SOCKET is not understood")
-    );
+    assert!(service.log_text().contains("NOTIFY_SOCKET cannot be used"));
     service.stop().await;
     no_harm(&sim);
 }

@@ -245,7 +245,7 @@ async fn question(site: &Site) -> ServiceQuery {
 /// One row for each, for a terminal.
 fn rows(listed: &EvidencePage, now: Timestamp, screen: &Screen) -> String {
     if listed.evidence.is_empty() {
-        return "nothing was kept that matches\n".to_owned();
+        return "no evidence found\n".to_owned();
     }
     let mut table = table(&["NO.", "KEPT", "POD", "CONTAINER", "HOW IT ENDED", "LOG"]);
     // A wider or narrower terminal changes the pod's name most.
@@ -270,7 +270,7 @@ fn rows(listed: &EvidencePage, now: Timestamp, screen: &Screen) -> String {
         table.add_row(row.map(|text| escape::line(&text).into_owned()));
     }
     let more = match listed.next {
-        Some(_) => "\nthere is more; --limit or a filter shows it\n",
+        Some(_) => "\nmore rows exist: use --limit or a filter\n",
         None => "",
     };
     format!("{}\n{more}", table.trim_fmt())

@@ -57,7 +57,7 @@ Examples:
 pub async fn run(site: &Site, args: SnapshotArgs) -> anyhow::Result<()> {
     let is_stdout = args.file.as_os_str() == "-";
     if is_stdout && io::stdout().is_terminal() {
-        anyhow::bail!("standard output is a terminal, and the file is no text: name a file");
+        anyhow::bail!("a snapshot cannot be written to a terminal: name a file");
     }
     let existing = if args.force {
         Existing::Replace
@@ -90,7 +90,7 @@ pub async fn run(site: &Site, args: SnapshotArgs) -> anyhow::Result<()> {
 fn told(path: &Path, bytes: &[u8], by: &str, file: &SnapshotFile) -> String {
     let snapshot = &file.snapshot;
     format!(
-        "{}: {} bytes, by {by}: {} at {}, {} containers, {} sandboxes",
+        "{}: {} bytes, by {by}: {} at {:.0}, {} containers, {} sandboxes",
         path.display(),
         bytes.len(),
         file.about.node,
@@ -132,7 +132,7 @@ async fn kept(config: &Config, pass: &str) -> anyhow::Result<Vec<u8>> {
     let file = database::read(move || Ok(state::ask(&dir, &question)?)).await?;
     file.with_context(|| {
         format!(
-            "no snapshot from before a pass \"{}\" is kept",
+            "no snapshot from before pass \"{}\" is kept",
             escape::line(pass)
         )
     })

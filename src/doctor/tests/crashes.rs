@@ -167,7 +167,7 @@ fn the_change_of_a_loop_follows_from_how_it_ends() {
             1,
             "Error",
             Severity::Problem,
-            "mend what it fails on: crisweep evidence show 105",
+            "fix its failure: crisweep evidence show 105",
         ),
     ] {
         let mut node = looping(6, &[1]);

@@ -257,7 +257,7 @@ fn a_source_that_is_there_is_not_asked_for() {
     let none = change(Pods::Unknown(PodsUnknown::NoSource));
     assert!(none.starts_with("set pods.source"), "{none}");
     let failed = change(Pods::Unknown(PodsUnknown::Failed("401".into())));
-    assert!(failed.starts_with("mend the pod source"), "{failed}");
+    assert!(failed.starts_with("repair the pod source"), "{failed}");
     let known = change(Pods::Known(PodList::default()));
     assert!(known.ends_with("crisweep plan --all"), "{known}");
 }

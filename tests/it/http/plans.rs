@@ -61,9 +61,7 @@ async fn a_saved_plan_is_the_plan_with_its_id_and_its_end() {
         json!({ "containers": 2, "sandboxes": 2 })
     );
     assert_eq!(rig.delete(&path).await.status, 200);
-    rig.get(&path)
-        .await
-        .refused(404, "newer ones pushed it out");
+    rig.get(&path).await.refused(404, "newer ones replaced it");
     rig.nothing_was_touched();
 }
 
