@@ -203,7 +203,7 @@ impl Worker {
         self.show_waiting(&state);
         let record = queued.and_then(|queued| state.history.find(&queued.id));
         drop(state);
-        // What is withdrawn may have waited for a slot.
+        // The withdrawn pass may have waited for a slot.
         self.inner.wake.notify_one();
         let Some(record) = record else {
             return nothing_waits;
@@ -220,7 +220,7 @@ impl Worker {
         let record = state.history.find(id)?;
         let waited = state.admissions.cancel(id).is_some();
         drop(state);
-        // It may have waited for a slot.
+        // The cancelled pass may have waited for a slot.
         self.inner.wake.notify_one();
         record.cancel_for(by);
         if waited {
@@ -237,7 +237,7 @@ impl Worker {
             if let Some((queued, record)) = self.next() {
                 self.inner.fleet.want_slot(!queued.budgeted.is_empty());
                 self.run_one(&queued, &record).await;
-                // A slot is for one pass: other nodes have their turn before the next one.
+                // Give the slot back after each pass, so that other nodes have their turn.
                 self.inner.fleet.want_slot(false);
                 continue;
             }

@@ -270,7 +270,7 @@ mod tests {
         let places = RequestPlaces::new(1);
         let taken: Vec<Connection> = (0..IDLE_MAX).map(|_| connections.take()).collect();
         let is_closed = |connection: &Connection| connection.0.close.is_cancelled();
-        // Busy, then idle again: now the youngest.
+        // The first connection becomes busy and then idle again: now it is the youngest.
         let exchange = taken[0].exchange();
         exchange.hold(places.take().unwrap());
         drop(exchange.answer(Body::empty()));
@@ -308,7 +308,7 @@ mod tests {
         let (first, second) = (busy.exchange(), busy.exchange());
         first.hold(places.take().unwrap());
         second.hold(places.take().unwrap());
-        // It moves to another class.
+        // The second exchange moves to another class.
         second.hold(places.take().unwrap());
         assert_eq!(places.free(), 1);
         drop(first);

@@ -1,7 +1,7 @@
 //! Limits how many requests of each class are answered at a time, and how many of the answers that show the
 //! whole node are built at a time. A request holds its place until its answer is sent, so slow readers and
 //! waiting clients block only their own class. Requests above the limit get 503. Each probe and scrapes have
-//! places of their own. For a scrape or a short read without a place, an answer that nobody reads makes way.
+//! places of their own. For a scrape or a short read without a place, an unread answer makes way.
 
 use std::sync::Arc;
 
@@ -91,8 +91,8 @@ impl Class {
         }
     }
 
-    /// Says whether answers that nobody reads make way for the next request. Those of the other classes are long, or
-    /// waited for.
+    /// Returns whether answers that their clients do not read make way for the next request. Answers of the other classes
+    /// are long, or their clients wait for them.
     fn makes_way(self) -> bool {
         match self {
             Self::Scrape | Self::Read => true,

@@ -67,7 +67,7 @@ pub(super) async fn get(
 ) -> HttpResult {
     let asked = Asked::read(query).map_err(HttpError::bad)?;
     let view = View::gather(&service, asked, &peer, &headers).await?;
-    // Beside the requests: 20,000 objects are sorted and written.
+    // On a blocking thread: it may sort and write 20,000 objects.
     let page = service.heavy(move |_| page(&view)).await?;
     Ok((security(), page).into_response())
 }

@@ -122,7 +122,7 @@ mod tests {
         assert!(places.take().is_none());
         taken[1].made(first.clone());
         taken[2].made(second.clone());
-        // They may be on their way.
+        // Too early: the clients may still read these answers.
         tokio::time::advance(READ_WITHIN / 2).await;
         assert!(places.take_of_unread().await.is_none() && !first.is_cancelled());
         tokio::time::advance(READ_WITHIN / 2).await;
@@ -132,10 +132,10 @@ mod tests {
         };
         let (place, ()) = tokio::join!(places.take_of_unread(), give_back);
         assert!(place.is_some() && !second.is_cancelled());
-        // A connection that does not go in time.
+        // The second connection does not close in time.
         assert!(places.take_of_unread().await.is_none());
         assert!(second.is_cancelled());
-        // The one that is left is not made yet.
+        // The answer of the remaining place is not made yet.
         assert!(places.take_of_unread().await.is_none());
         drop((taken, place));
         assert_eq!(places.free(), 3);

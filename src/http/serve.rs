@@ -41,7 +41,8 @@ const STALL_MAX: Duration = Duration::from_secs(30);
 /// How long the rest of a body is read after an early answer (413). Without this the kernel would send a reset
 /// and the client could lose the answer.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long open connections may go on after the last pass has ended, and one that was told to go without a request.
+/// How long open connections may go on after the last pass has ended, and how long a connection without a request may
+/// after it was asked to close.
 const DRAIN: Duration = Duration::from_secs(2);
 /// Pause after a failed accept (no descriptors left), so that the loop does not spin.
 const ACCEPT_REST: Duration = Duration::from_millis(100);

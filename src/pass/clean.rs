@@ -83,7 +83,7 @@ impl PassRun<'_> {
         let policy = self.policy_of_round(target, round);
         let mut plan = self.plan(look, &[target].into(), &policy)?;
         self.report_plan_problems(target, round, look, &plan);
-        // The runtime lists a slow one to its end; the summary counts it still.
+        // The runtime lists an object until its removal ends; the summary still counts it.
         let in_flight = self.executor.ids_of(target);
         plan.removals
             .retain(|it| !in_flight.contains(&it.subject.id));
@@ -365,7 +365,7 @@ impl PassRun<'_> {
             .collect();
         let due = gc::plan::still_due(due, &fresh);
         let still: BTreeSet<&str> = due.iter().map(|r| r.subject.id.as_str()).collect();
-        // Images whose id the plan hides, because the removal of another record of it failed.
+        // The plan hides an image if the removal of another record of its id failed.
         let images = look.store.known().filter(|_| target == Target::Images);
         let images = images.into_iter().flat_map(|store| store.rows.iter());
         let images: BTreeSet<Cow<'_, str>> = images.map(Image::key).collect();
@@ -387,7 +387,7 @@ impl PassRun<'_> {
                         self.tally.count_gone(target, *reason);
                         continue;
                     }
-                    // It may still exist: a later round plans it again.
+                    // The object may still exist: a later round plans it again.
                     (_, None) if may_come_again => {
                         report.unplan(*reason);
                         self.no_longer_seen.insert((target, id.clone()));

@@ -377,7 +377,7 @@ impl Executor {
             Err(error) => match error.try_into_panic() {
                 // A panic is a bug: it ends the pass as it would without a task.
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // Aborted.
+                // The task was aborted.
                 Err(_cancelled) => return None,
             },
         };

@@ -138,7 +138,7 @@ impl PassRun<'_> {
         let (Some(before), Some(after)) = (batch.usage, usage(look)) else {
             return Ok(true);
         };
-        // Part of a gain says nothing of the rest there.
+        // On btrfs a part of the gain says nothing of the rest: expect all of it.
         let expected = if is_btrfs(look) {
             listed
         } else {
@@ -417,7 +417,7 @@ mod tests {
         let before = usage(1 << 30, 50);
         assert!(gained_nothing(PROVABLE_LEAST, before, before));
         assert!(gained_nothing(u64::MAX, before, usage(1 << 20, 50)));
-        // Below the floor, and with more room or more inodes, it helped or cannot be told.
+        // Below the floor the gain is unknown; more room or more inodes are a gain.
         assert!(!gained_nothing(PROVABLE_LEAST - 1, before, before));
         assert!(!gained_nothing(u64::MAX, before, usage((1 << 30) + 1, 50)));
         assert!(!gained_nothing(u64::MAX, before, usage(1 << 20, 51)));

@@ -153,7 +153,7 @@ impl PassRun<'_> {
                 tracing::warn!(pass.id = %self.record.id, target = target.label(), error, "too little is known");
             }
         }
-        // A whole look shows all that stays now. What a part of the lists showed may still be there.
+        // Only a complete look proves that an earlier error no longer holds.
         if snapshot.seen.is_all() {
             let (record, uncertain) = (self.record, &mut self.uncertain);
             uncertain.retain(|said| {

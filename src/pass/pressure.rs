@@ -101,7 +101,7 @@ mod tests {
             format!("{:.0}", share.unwrap())
         };
         assert_eq!(share(3.0, 5_000), "3");
-        // The last: a total that fell says nothing.
+        // In the last row the total fell, so `avg10` counts.
         for (avg10, total_ms, expected) in [(12.0, 5_900, "90"), (30.0, 6_000, "10"), (1.0, 0, "1")]
         {
             tokio::time::advance(PRESSURE_EVERY).await;

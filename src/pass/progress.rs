@@ -20,7 +20,7 @@ pub(super) fn planned(record: &PassRecord, plan: &Plan, target: Target, tally: &
     record.update(|pass| {
         // Logs of removed containers may be counted already.
         let report = pass.targets.entry(target).or_default();
-        // An earlier plan of the same pass: the objects it left are planned again here, but for logs.
+        // This plan has the objects that an earlier plan of the pass left, except logs.
         if target != Target::Logs {
             (report.planned, report.reasons) = (0, BTreeMap::new());
             for (reason, count) in tally.not_planned_again(target, plan) {

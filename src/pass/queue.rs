@@ -216,7 +216,7 @@ impl Queue {
                 group.probe = ClassProbe::Wanted;
             }
             (RemovalOutcome::AlreadyGone | RemovalOutcome::Skipped { .. }, false)
-            // These are put back.
+            // The queue gets these back.
             | (RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun, _) => {}
         }
         None

@@ -137,7 +137,7 @@ impl<'a> Tally<'a> {
                 let first = || format!("{target} {id}: skipped: {why}");
                 self.first_skip.get_or_insert_with(first);
             }
-            // The end of the pass counts them from the report.
+            // The end of the pass takes these from the report.
             RemovalOutcome::AlreadyGone => {}
             RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun => {
                 self.not_begun |= done.outcome == RemovalOutcome::NotBegun;
@@ -204,7 +204,7 @@ impl<'a> Tally<'a> {
         let (subject, outcome) = (&done.removal.subject, &done.outcome);
         let object = (subject.target, subject.id.clone());
         let failed = matches!(outcome, RemovalOutcome::Failed { .. });
-        // In an earlier pass, not before the rest of this one.
+        // Only failures of earlier passes count, not those of this pass.
         let failed_again = failed && failed_before && !self.failed.contains(&object);
         self.ended_since_look += 1;
         self.record.update(|pass| {

@@ -75,7 +75,7 @@ impl PodHistories {
         let shown = found.uids(&of_logs);
         let is_whole = found.is_whole();
         if is_whole || self.pods.len() >= KNOWN_MAX {
-            // Of a static pod that is unseen now, the next look may show containers alone: they do not tell its source.
+            // Keep an unseen static pod: the next look may show only its containers, which do not name the source.
             let stays = |entry: &PodEntry| !is_whole && entry.is_static();
             self.pods
                 .retain(|uid, entry| shown.contains(uid) || stays(entry));
@@ -95,10 +95,10 @@ impl PodHistories {
         let trust = trust.map(|list| AnswerTrust::of(found, list, last_exits));
         for (uid, entry) in &mut self.pods {
             match (answer.good_since, &trust) {
-                // Everything in it was noted when it arrived.
+                // A repeated answer was noted when it arrived.
                 _ if answer.is_repeated => {}
                 (Some(good_since), Some(trust)) => {
-                    // From another source, or from before a failure.
+                    // Drop times from another source, or from before a failure.
                     entry.absent_since = entry.absent_since.filter(|since| *since >= good_since);
                     entry.over_since = entry.over_since.filter(|since| *since >= good_since);
                     entry.note(trust.statement(uid, entry.config_source), answer.at);
@@ -137,7 +137,7 @@ impl PodHistories {
     /// If the look repeats an earlier answer, `started` is that answer's time, so that one answer never counts
     /// twice.
     pub(super) fn at(&self, started: Instant, taken_at: Timestamp) -> BTreeMap<PodUid, PodHistory> {
-        // The look's own answer is younger than the look: saturates.
+        // The look's own answer came after `started`: its age is 0.
         let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
         let history_of = |entry: &PodEntry| PodHistory {
             absent_since: entry.absent_since.map(then),

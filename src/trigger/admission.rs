@@ -134,9 +134,9 @@ pub struct QueuedPass {
 /// The state machine: the waiting passes, the running pass, and the memory of past passes.
 #[derive(Debug, Default)]
 pub struct Admissions {
-    /// Those of this node; waiting passes keep waiting when they change.
+    /// The brakes of this node; waiting passes keep waiting when they change.
     pub brakes: Brakes,
-    /// What the brakes of the fleet ask for.
+    /// The state of the fleet's brakes.
     fleet: Standing,
     /// The random part of the next jitter.
     pub draw: u32,
@@ -158,8 +158,8 @@ struct RunningPass {
 }
 
 impl Admissions {
-    /// Replaces what the brakes of the fleet ask for; waiting passes keep waiting. Nodes that go on together do not
-    /// begin together: automatic passes wait their jitter anew.
+    /// Replaces the state of the fleet's brakes. When they let automatic passes go on, each waits for a new jitter, so
+    /// that the nodes do not begin together.
     pub fn set_fleet(&mut self, fleet: Standing, now: Duration) {
         let before = std::mem::replace(&mut self.fleet, fleet);
         if before.stops_automatic().is_some() && self.fleet.stops_automatic().is_none() {
@@ -312,8 +312,8 @@ impl Admissions {
         Some((queued, rest))
     }
 
-    /// Takes back what a resolved alert asked for and no other trigger does: targets of waiting passes, and the follow-up
-    /// of the running one. Returns the waiting pass that is dropped, because nothing of it is left.
+    /// Withdraws the targets of waiting passes, and the follow-up of the running pass, that only this resolved alert asked
+    /// for. Returns the waiting pass that has no target left.
     pub fn withdraw(&mut self, alert: &AlertInfo) -> Option<QueuedPass> {
         let key = alert_key(alert);
         let running = self.running.as_mut();
@@ -391,8 +391,8 @@ impl QueuedPass {
         }
     }
 
-    /// Forgets a resolved alert, and what it alone asked for; says whether this pass named it. A person's pass keeps its
-    /// targets.
+    /// Forgets a resolved alert and the targets that only it asked for; returns whether this pass named the alert. A
+    /// person's pass keeps its targets.
     fn forget(&mut self, key: &AlertKey) -> bool {
         if !self.requests.forget(key) {
             return false;

@@ -33,7 +33,7 @@ impl Worker {
         let mut passes: Vec<Pass> = history.ended.into_iter().filter(ours).collect();
         for mut pass in history.interrupted {
             state::interrupt(&mut pass, now);
-            // Over another runtime too: this process alone uses the database, so that pass is over.
+            // A pass over another runtime is over too: only this process uses the database.
             self.inner.runner.journal.ended(&pass);
             if ours(&pass) {
                 self.inner.runner.metrics.pass_finished(&pass);
@@ -43,7 +43,7 @@ impl Worker {
         }
         let elapsed = self.inner.began.elapsed();
         let then = |at: Timestamp| {
-            // A clock that was set back makes nothing younger than now.
+            // After a clock step back `at` may lie in the future: its age is then 0.
             let age = Duration::try_from(now.duration_since(at)).unwrap_or_default();
             elapsed.checked_sub(age)
         };

@@ -125,7 +125,7 @@ pub async fn run(
                 // Random delay: a thousand nodes that start together must not poll together.
                 let pause = interval.mul_f64(0.9 + 0.2 * fastrand::f64());
                 tokio::time::sleep(pause).await;
-                // It is never closed.
+                // Fails only on a closed semaphore, and this one is never closed.
                 let _turn = turns.acquire().await;
                 polled.ask(index, &client, worker).await;
             }
@@ -189,13 +189,13 @@ impl PolledAlerts {
             return;
         };
         let mut gone = source.note(answer, node, worker);
-        // The other half of an HA pair may still report it.
+        // Another Alertmanager of an HA pair may still report the alert.
         gone.retain(|key, _| !sources.iter().any(|it| it.asking.contains_key(key)));
-        // Before any hold ends, which lets the others begin.
+        // Withdraw before any hold ends, because its end lets waiting passes begin.
         for alert in gone.values() {
             worker.withdraw(&alert.info);
         }
-        // One that fires again, since another time, goes on holding.
+        // A hold goes on if its alert fires again with another start.
         gone.retain(|_, alert| !sources.iter().any(|it| it.has(&alert.info)));
         for alert in gone.values() {
             worker.alert_ended(&alert.info, None);
@@ -305,7 +305,7 @@ impl AlertSource {
         metrics.polls.count(PollResult::Ok);
         self.answers += 1;
         if self.failing.take().is_some() {
-            tracing::info!(alertmanager = self.name, "it answers again");
+            tracing::info!(alertmanager = self.name, "the Alertmanager answers again");
         }
         let asking = submit(&alerts, node, worker);
         let mut before = std::mem::replace(&mut self.asking, asking);
@@ -326,7 +326,7 @@ fn shown(url: &str) -> String {
     let Ok(mut url) = Url::parse(url) else {
         return String::new();
     };
-    // Both fail only for a URL without a host, which has no password.
+    // Both calls fail only for a URL without a host, which has no password.
     let _ = (url.set_username(""), url.set_password(None));
     url.to_string()
 }

@@ -17,7 +17,7 @@ impl Worker {
         let mut waiting = state.admissions.waiting();
         let queued = waiting.find(|queued| queued.id == id)?;
         let wait = state.admissions.why_waits(queued, now)?;
-        // The time that the record shows: each conversion to wall-clock time gives another one.
+        // Take the time from the record: another conversion to wall-clock time would give another time.
         let not_before = state.history.find(id)?.read(|pass| pass.not_before);
         Some(text(&wait, not_before))
     }

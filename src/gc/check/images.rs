@@ -99,7 +99,7 @@ pub(super) fn rule(
     if !rows.iter().any(|row| is_as_planned(row, removal)) {
         return Some("is in another state than planned");
     }
-    // Removing one record may remove the id.
+    // Removing one record may remove all records of the id.
     for row in rows {
         let rule = need_rule(node, index, store, row);
         if rule.is_some() {

@@ -230,7 +230,7 @@ impl<'a> CheckedNode<'a> {
         let of_sandboxes = sandboxes.clone().map(|it| it.pod.as_deref());
         let uids = of_containers.chain(of_sandboxes);
         let uids = Numbering::of_shared(uids, |pod| pod.uid.as_str());
-        // First, because it needs room for a while.
+        // First, because it needs much memory for a short time.
         let superseded_containers = superseded::containers(snapshot, &uids);
         let superseded_sandboxes = superseded::sandboxes(snapshot, &uids);
         let planned = |target| {

@@ -228,7 +228,7 @@ mod tests {
             assert!(detail.contains("nothing is known of its pod: "), "{detail}");
             assert!(detail.contains(why), "{detail}, not: {why}");
         }
-        // Neither is a doubt: without a date a list is as young as its answer.
+        // No doubt here: a list without a date is as young as its answer.
         let fine = detail(&unseen(node(), Coverage::Living));
         assert!(!fine.contains("nothing is known"), "{fine}");
     }

@@ -35,7 +35,7 @@ pub(super) fn security() -> [(HeaderName, &'static str); 3] {
     [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, POLICY.as_str()),
-        // Stricter would make the browser hide where a form is, and then it is refused.
+        // With a stricter policy browsers hide a form's origin, and the guard refuses the form.
         (header::REFERRER_POLICY, "same-origin"),
     ]
 }

@@ -1,4 +1,4 @@
-//! Bars and sparklines as inline SVG, each with its words: nothing is told by a drawing alone.
+//! Bars and sparklines as inline SVG, each with its words: no fact is in a drawing alone.
 
 use maud::{Markup, html};
 

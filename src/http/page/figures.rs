@@ -12,7 +12,7 @@ use crate::gc::knowledge::SourceState;
 use crate::model::{Brake, ContainerState, Coverage, PodSandboxState, short_size};
 use crate::snapshot::{Look, TrendSample, Weight};
 
-/// A longer time to a limit is not told: no history is that steady.
+/// The page shows no longer time to a limit: no history is that steady.
 const HOURS_MAX: f64 = 72.0;
 
 pub(super) fn section(view: &View) -> Markup {

@@ -205,7 +205,7 @@ impl ObjectRow<'_> {
         let subject = self.subject;
         let (id, name, target) = (&subject.id, &subject.name, subject.target.label());
         let (namespace, pod, uid) = pod(subject).unwrap_or_default();
-        // No word has a space, so none is found across two of them.
+        // Search words have no space, so no word matches across two fields.
         let text = format!(
             "{id} {name} {} {target} {namespace}/{pod} {uid}",
             self.reason

@@ -18,7 +18,7 @@ pub(super) fn name(name: &str) -> Markup {
     cut(name, NAME_CHARS)
 }
 
-/// The same, cut after so many characters.
+/// The same, cut to this number of characters.
 pub(super) fn cut(long: &str, chars: usize) -> Markup {
     match long.char_indices().nth(chars) {
         Some((end, _)) => html! { (text(long.get(..end).unwrap_or_default())) "…" },
@@ -50,7 +50,7 @@ pub(super) fn count(number: impl TryInto<u64>) -> String {
     text
 }
 
-/// Writes so many objects of a target: `1 container`, `1,200 containers`.
+/// Writes a number of objects of a target: `1 container`, `1,200 containers`.
 pub(super) fn objects(target: Target, number: u64) -> String {
     let word = if number == 1 {
         target.noun()

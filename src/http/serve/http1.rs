@@ -46,7 +46,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_MAX_BYTES);
     let of_stream = connection.clone();
-    // Hyper flushes when it has nothing left to write.
+    // Hyper flushes once it has written all: then the answer is sent.
     let mut stream = StallGuard::watched(stream, STALL_MAX, move || of_stream.sent());
     let result = {
         let serving = builder.serve_connection(TokioIo::new(&mut stream), service);
@@ -77,7 +77,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 async fn read_rest(mut stream: impl AsyncRead + Unpin) {
     let mut sink = tokio::io::sink();
     let read = tokio::io::copy(&mut stream, &mut sink);
-    // An error ends it too.
+    // A read error ends the reading too.
     let _ = tokio::time::timeout(LINGER, read).await;
 }
 
@@ -97,7 +97,7 @@ mod tests {
     #[tokio::test]
     async fn the_rest_of_a_request_is_read_for_a_while() {
         let access = Access::new(&access::Config::default(), None).await.unwrap();
-        // Only now: it would count the time of the disk.
+        // Pause only now: a paused clock would run through the timeouts of the disk reads above.
         tokio::time::pause();
         let serving = Serving {
             router: Router::new(),
@@ -120,7 +120,7 @@ mod tests {
         let mut rest = String::new();
         answer.read_to_string(&mut rest).await.unwrap();
         let began = Instant::now();
-        // What comes after the answer is read.
+        // The server still reads data that comes after its answer.
         upload.write_all(&[0; 1_000]).await.unwrap();
         assert!(!serving.is_finished());
         serving.await.unwrap();

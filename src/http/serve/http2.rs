@@ -147,7 +147,7 @@ fn drained(body: Body, tasks: StreamTasks) -> Body {
         }
         tasks.execute(async move {
             let read = async { while let Some(Ok(_)) = rest.frame().await {} };
-            // What comes later is refused by the stream's reset.
+            // After `LINGER` the reset of the stream refuses the rest.
             let _ = tokio::time::timeout(LINGER, read).await;
         });
     })

@@ -150,13 +150,13 @@ impl LogRemover {
     async fn not_needed(&self, client: &runtime::Client, gone: &RemovedContainer) -> RemovalStep {
         let shared = self.shared.containers(client).await;
         let is_listed = |all: &Rows<Container>| all.iter().any(|it| it.id == gone.id);
-        // It may have gone since.
+        // The shared list may be older than the removal of the container: ask again.
         if shared.as_ref().is_none_or(|(_, all)| is_listed(all))
             && client.container_status(&gone.id).await?.is_some()
         {
             return stays("its container is still there");
         }
-        // The answer to that question may have taken long.
+        // The status call may have taken long: take a new list then.
         let listed = match shared {
             Some((answered_at, all)) if answered_at.elapsed() <= SHARED_FOR => all,
             Some(_) | None => client.containers_of_pod(&gone.pod.uid).await?.into(),

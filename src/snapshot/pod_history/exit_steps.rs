@@ -47,10 +47,10 @@ impl ExitSteps {
             let now = if let Some((_, step)) = forward {
                 plus(known, step)
             } else if step.is_negative() {
-                // Back by what it went forward before, and no further.
+                // Undo at most the earlier step forward.
                 known.min(plus(known, step).max(*exit))
             } else if is_set(taken_at) && !is_set(known) {
-                // From a clock that was not set, and first seen after that: its age is unknown.
+                // The clock was not set at this exit, and crisweep first saw it afterwards: its age is unknown.
                 taken_at
             } else {
                 known

@@ -21,9 +21,9 @@ pub(super) struct SeenAlert {
 /// What an ended pass did for its alerts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AlertReply {
-    /// It did what the alert asked for.
+    /// The pass did what the alert asked for.
     Answered,
-    /// It failed, or was cancelled.
+    /// The pass failed, or was cancelled.
     Unanswered,
 }
 
@@ -45,7 +45,7 @@ impl SeenAlerts {
         self.forget(&key);
         if self.by_key.len() >= SEEN_MAX {
             let over = self.over.first().map(|(_, key)| key);
-            // All of them wait: forgetting one only merges its duplicate once more, which is harmless.
+            // The passes of all keys still wait: a duplicate of a forgotten key only merges again.
             let victim = over.or_else(|| self.by_key.keys().next());
             if let Some(victim) = victim.cloned() {
                 self.forget(&victim);
