@@ -162,7 +162,7 @@ async fn unknown_plans_and_parameters_are_refused_by_name() {
     rig.post("/gc?plan=").await.refused(404, "no plan");
     rig.post_json("/gc", &json!({ "plan": unknown }))
         .await
-        .refused(404, "the service was started since");
+        .refused(404, "the service restarted");
     rig.get(&format!("/api/v1/plans/{unknown}"))
         .await
         .refused(404, unknown);
