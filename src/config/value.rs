@@ -226,7 +226,13 @@ impl From<::config::Value> for ConfigValue {
             // Past every bound that a key has, so the nearest number is refused just the same.
             ValueKind::U128(value) => Self::Integer(i128::try_from(value).unwrap_or(i128::MAX)),
             ValueKind::Float(value) => Self::Float(value),
-            ValueKind::String(value) => Self::Text(value),
+            // The YAML parser's texts for `nan` and `infinity`: as texts they would name something else.
+            ValueKind::String(value) => match value.as_str() {
+                ".inf" => Self::Float(f64::INFINITY),
+                "-.inf" => Self::Float(f64::NEG_INFINITY),
+                ".nan" => Self::Float(f64::NAN),
+                _ => Self::Text(value),
+            },
             ValueKind::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
             ValueKind::Table(parts) => {
                 let part = |(key, value)| (key, Self::from(value));
