@@ -224,18 +224,22 @@ async fn descend<K: FallbackList>(
         whole_pods = named.whole_pods;
     }
     refusal.tight = tight;
-    if remembered.is_some_and(|it| it.rows != found.by_id.len()) && !clock.is_up() {
-        match at_once::<K>(client, clock).await {
-            Ok(Ok(list)) => return Ok(list),
-            Ok(Err(again)) => refusal = again,
-            // The rows that were found are good.
-            Err(_) => {}
+    let rows = found.by_id.len();
+    match remembered {
+        None => refusal.rows = rows,
+        Some(before) if before.rows != rows && !clock.is_up() => {
+            match at_once::<K>(client, clock).await {
+                Ok(Ok(list)) => return Ok(list),
+                Ok(Err(again)) => refusal = Refusal { rows, ..again },
+                // The rows that were found are good; the next look tries again.
+                Err(_) => {}
+            }
         }
+        Some(_) => {}
     }
-    refusal.rows = found.by_id.len();
     let (response_bytes, limit) = (refusal.bytes, refusal.limit);
     let mut memory = state.memory(connection);
-    if refusal.rows == 0 && coverage != Coverage::Whole {
+    if rows == 0 && coverage != Coverage::Whole {
         memory.in_parts = None;
         return Err(Error::TooLarge {
             method: K::LIST.unary.name(),

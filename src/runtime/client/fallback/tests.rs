@@ -128,6 +128,31 @@ async fn the_whole_list_is_tried_again_once_the_number_of_rows_has_changed() {
 }
 
 #[tokio::test]
+async fn a_whole_list_that_could_not_be_tried_is_tried_at_the_next_look() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    assert_eq!(rig.containers().await.mode, ListMode::Status);
+    rig.sim.set_send_limit(64 << 20);
+    let fresh = PodSpec::new("fresh").exited("app", 0, hours(1));
+    rig.sim.add_pod(&fresh);
+    rig.sim.clear_record();
+    let slow = Fault::slow(Duration::from_millis(500));
+    rig.sim.set_fault(Rpc::ContainerStatus, slow);
+    let fail = async {
+        // The parts are read by then; the whole list is not tried yet.
+        while rig.sim.call_count(Rpc::ContainerStatus) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let failure = Fault::fail(Code::Internal, "busy");
+        rig.sim.set_fault(Rpc::ListContainers, failure);
+    };
+    let (listed, ()) = tokio::join!(rig.containers(), fail);
+    assert_eq!(listed.mode, ListMode::Status);
+    rig.sim.clear_faults();
+    assert_eq!(rig.containers().await.mode, ListMode::Unary);
+}
+
+#[tokio::test]
 async fn the_remembered_fallback_ends_with_its_connection() {
     let rig = Rig::new(Options::default());
     rig.forbid_exited();
