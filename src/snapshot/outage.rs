@@ -18,7 +18,7 @@ pub(super) struct Outages {
     /// What an earlier run wrote, until the next look.
     earlier: Option<Timestamp>,
     journal: Journal,
-    /// The journal has that an outage lasts.
+    /// The journal may have that an outage lasts.
     is_written: bool,
 }
 
@@ -74,10 +74,11 @@ impl Outages {
         (self.seen, self.fits) = (Some(LookSpan { first, last }), None);
     }
 
-    /// Writes whether an outage lasts, if that has changed.
+    /// Writes at each look since when an outage lasts, because the journal may be closed or replaced meanwhile; and once
+    /// that it is over.
     fn write(&mut self, look: LookStart) {
         let lasts = self.seen.filter(|_| !self.was_long_enough_to_sync());
-        if lasts.is_some() != self.is_written {
+        if lasts.is_some() || self.is_written {
             self.is_written = lasts.is_some();
             self.journal
                 .outage(lasts.map(|seen| look.wall_time_of(seen.first)));

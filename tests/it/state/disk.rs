@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crisweep::state::{DatabaseLimits, ImageAges, Journal};
+use crisweep_sim::Options;
 use prometheus_client::metrics::counter::Counter;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -258,6 +259,32 @@ async fn state_files_without_space_at_start_are_tried_again_with_each_pass() {
     assert_eq!((&now["locked"], &now["errors"]), (&json!(true), &json!({})));
     rig.crash().await;
     assert_eq!(rig.passes().await.len(), 1, "the first was never written");
+}
+
+#[tokio::test]
+async fn an_outage_that_began_before_the_database_could_be_made_is_written_down() {
+    let Some(disk) = Tmpfs::mount(8) else { return };
+    let filler = disk.fill();
+    let dir = disk.path().join("state");
+    let options = Options {
+        send_limit_bytes: 1000,
+        ..Options::default()
+    };
+    let state_dir = json!({ "state": { "dir": dir } });
+    let mut rig = Rig::with(nodes::litter(3).build(), options, state_dir).await;
+    works_without_state(&rig).await;
+    rig.metrics().await.is("cri_up", 1.0);
+    fs::remove_file(filler).unwrap();
+    rig.gc("target=images").await;
+    until("the journal is open", || async {
+        (state(&rig).await["journal"] == true).then_some(())
+    })
+    .await;
+    rig.gc("dry_run=true").await;
+    rig.kill().await;
+    let database = Connection::open(dir.join("crisweep.db")).unwrap();
+    let begun = database.query_row("SELECT count(*) FROM outage", [], |row| row.get(0));
+    assert_eq!(begun, Ok(1));
 }
 
 #[tokio::test]
