@@ -18,6 +18,7 @@ use jiff::Timestamp;
 
 use super::age::at_least;
 use super::containers::counts_from;
+use super::explain::keep_text;
 use super::facts::{PlanFacts, short, span};
 use super::{AgeFrom, Limit, Subject, Verdict};
 use crate::model::{
@@ -65,22 +66,15 @@ impl PlanFacts<'_> {
                 )
             }
             Verdict::Remove(_) => self.pod_words(subject),
-            Verdict::Keep(KeepReason::Running) => "the runtime says that it runs".to_owned(),
             Verdict::Keep(KeepReason::Starting) => format!(
                 "{}; it may start until policy.containers.created_grace ({}) is over",
                 self.since("created", subject.created_at),
                 span(rules.created_grace),
             ),
-            Verdict::Keep(KeepReason::StateUnknown) => {
-                "the runtime does not know its state, and policy.containers.include_unknown is off"
-                    .to_owned()
-            }
             Verdict::Keep(KeepReason::TooYoung) => {
                 container.map_or_else(String::new, |row| self.young_container(subject, row))
             }
-            Verdict::Keep(KeepReason::Newest) => {
-                self.newest_of("container", subject, rules.max_dead)
-            }
+            Verdict::Keep(KeepReason::Newest) => self.newest_of(subject, rules.max_dead),
             Verdict::Keep(KeepReason::WithinLimits) => self.within_limits(
                 "containers",
                 rules.enabled,
@@ -117,7 +111,6 @@ impl PlanFacts<'_> {
                 )
             }
             Verdict::Remove(_) => self.pod_words(subject),
-            Verdict::Keep(KeepReason::Ready) => "the runtime says that it is ready".to_owned(),
             Verdict::Keep(KeepReason::HasContainers) => self.containers_in_words(sandbox),
             Verdict::Keep(KeepReason::TooYoung)
                 if !self.is_old(subject.created_at, rules.min_age) =>
@@ -130,7 +123,7 @@ impl PlanFacts<'_> {
                 )
             }
             Verdict::Keep(KeepReason::TooYoung) => self.not_quiet(subject),
-            Verdict::Keep(KeepReason::Newest) => self.newest_of("sandbox", subject, rules.max_dead),
+            Verdict::Keep(KeepReason::Newest) => self.newest_of(subject, rules.max_dead),
             Verdict::Keep(KeepReason::WithinLimits) => self.within_limits(
                 "sandboxes",
                 rules.enabled,
@@ -145,15 +138,8 @@ impl PlanFacts<'_> {
     /// Explains the reasons that containers and sandboxes share.
     fn kept_alike(&self, subject: &Subject, labels: Option<&Labels>, reason: KeepReason) -> String {
         match reason {
-            KeepReason::Unmanaged => {
-                "it has no label io.kubernetes.pod.uid: the kubelet did not make it".to_owned()
-            }
             KeepReason::Protected => self.protection(subject.pod.as_deref(), labels),
-            KeepReason::Quarantined => {
-                "its removal failed; crisweep leaves it alone until the next try (quarantine)"
-                    .to_owned()
-            }
-            other => other.label().to_owned(),
+            other => keep_text(other).to_owned(),
         }
     }
 
@@ -190,14 +176,14 @@ impl PlanFacts<'_> {
         self.young(done, at, "policy.containers.min_age", rules.min_age)
     }
 
-    fn newest_of(&self, what: &str, subject: &Subject, max_dead: Limit) -> String {
+    fn newest_of(&self, subject: &Subject, max_dead: Limit) -> String {
         let pod = subject.pod.as_ref();
         let pod = pod.map_or_else(String::new, |pod| {
             format!(" of pod {}/{}", pod.namespace, pod.name)
         });
         let what = match subject.target {
-            Target::Containers => format!("record of {what} {}", subject.name),
-            Target::Sandboxes | Target::Logs | Target::Images => what.to_owned(),
+            Target::Containers => format!("record of container {}", subject.name),
+            other => other.noun().to_owned(),
         };
         let finished = subject.pod_state.is_finished();
         let why = match (finished, self.snapshot.seen.is_all()) {

@@ -1,6 +1,7 @@
 //! Explains a verdict on an image in words.
 
 use super::super::Subject;
+use super::super::explain::keep_text;
 use super::super::facts::{PlanFacts, span};
 use super::super::images::{age_of, space_wanted, unknown_users, used_percent};
 use super::{and_more, record};
@@ -12,7 +13,7 @@ impl PlanFacts<'_> {
     pub(super) fn kept_image(&self, subject: &Subject, reason: KeepReason) -> String {
         let (Some(image), Images::Known(store)) = (self.image(&subject.id), &self.snapshot.images)
         else {
-            return reason.label().to_owned();
+            return keep_text(reason).to_owned();
         };
         match reason {
             KeepReason::InUse => self.user_of(image, store),
@@ -22,14 +23,11 @@ impl PlanFacts<'_> {
                  of a read-only store); it is left alone for an hour"
                     .to_owned()
             }
-            KeepReason::Pinned => {
-                "the runtime lists it, or a record of the same id, as pinned".to_owned()
-            }
             KeepReason::SandboxImage => Self::sandbox_image(image, store),
             KeepReason::Keep => self.keep_pattern(image),
             KeepReason::TooYoung => self.young_image(subject),
             KeepReason::BelowThreshold => self.no_room_wanted(store),
-            other => other.label().to_owned(),
+            other => keep_text(other).to_owned(),
         }
     }
 

@@ -2,9 +2,10 @@
 
 use super::super::Subject;
 use super::super::age::at_least;
+use super::super::explain::{keep_text, remove_text};
 use super::super::facts::{PlanFacts, short};
 use super::record;
-use crate::model::{KeepReason, LinkTarget, RemoveReason, container_id_of};
+use crate::model::{KeepReason, RemoveReason, container_id_of};
 
 impl PlanFacts<'_> {
     pub(super) fn kept_log(&self, subject: &Subject, reason: KeepReason) -> String {
@@ -13,18 +14,7 @@ impl PlanFacts<'_> {
                 self.log_pod_words(subject)
             }
             KeepReason::HasContainers => self.log_holder(subject),
-            KeepReason::ForeignName => {
-                "its name or place is not one that the kubelet gives".to_owned()
-            }
             KeepReason::TooYoung => self.young_dir(subject),
-            KeepReason::TargetExists => match self.log_link(subject).map(|link| link.target) {
-                Some(LinkTarget::Unknown) => {
-                    "whether the log that it names exists cannot be checked".to_owned()
-                }
-                Some(LinkTarget::Exists | LinkTarget::Missing) | None => {
-                    "the log that it names exists".to_owned()
-                }
-            },
             KeepReason::NotAsked if !self.policy.logs.enabled => {
                 "policy.logs.enabled is off".to_owned()
             }
@@ -36,20 +26,14 @@ impl PlanFacts<'_> {
                 format!("the runtime has not said what became of container{id}")
             }
             KeepReason::Protected => self.protection(subject.pod.as_deref(), None),
-            other => other.label().to_owned(),
+            other => keep_text(other).to_owned(),
         }
     }
 
     pub(super) fn removed_log(&self, subject: &Subject, reason: RemoveReason) -> String {
         match reason {
-            RemoveReason::DeadLink => {
-                "the log that it names does not exist, and its container is gone or exited"
-                    .to_owned()
-            }
-            RemoveReason::ContainerRemoved => {
-                "its container went, or goes earlier in the same pass".to_owned()
-            }
-            _ => self.pod_words(subject),
+            RemoveReason::PodDeleted => self.pod_words(subject),
+            other => remove_text(other).to_owned(),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::model::short_duration;
 
 impl PlanFacts<'_> {
     /// Describes what is known of its pod.
-    pub(super) fn pod_words(&self, subject: &Subject) -> String {
+    pub(in super::super) fn pod_words(&self, subject: &Subject) -> String {
         match subject.pod_state {
             PodKnowledge::Active => "its pod is active".to_owned(),
             PodKnowledge::Terminated => "its pod finished".to_owned(),

@@ -1,6 +1,6 @@
 //! What each reason and each pod state means, in words.
 
-use super::super::{PodKnowledge, Subject};
+use super::super::Subject;
 use super::Explainer;
 use crate::model::{KeepReason, RemoveReason};
 
@@ -16,26 +16,11 @@ impl Explainer<'_> {
 
     /// Says what is known of an object's pod, and from where.
     pub(super) fn pod_text(&self, subject: &Subject) -> String {
-        let source = self.source_words();
-        match subject.pod_state {
-            PodKnowledge::Active => format!("{source} lists the pod and it may run again"),
-            PodKnowledge::Terminated => {
-                format!("{source} says that the pod finished, and nothing of it runs here")
-            }
-            PodKnowledge::Assumed => format!(
-                "no source answers for the pod ({source}), but it counts as finished under \
-                 assume_finished_after"
-            ),
-            PodKnowledge::Deleted => format!("a complete list of {source} does not have it"),
-            PodKnowledge::Absent => format!(
-                "the list of {source} has lacked it for a short time only: it counts as deleted after \
-                 pods.settle"
-            ),
-            PodKnowledge::Unknown => {
-                let doubt = self.facts.doubt_words(subject);
-                format!("nothing is known of the pod ({source}): {doubt}")
-            }
-        }
+        format!(
+            "{} ({})",
+            self.facts.pod_words(subject),
+            self.source_words()
+        )
     }
 }
 
@@ -91,7 +76,7 @@ pub fn keep_text(reason: KeepReason) -> &'static str {
             "the image file system needs no more space, or images are switched off"
         }
         KeepReason::PodExists => "its pod exists",
-        KeepReason::ForeignName => "its name does not have the kubelet's format",
+        KeepReason::ForeignName => "its name or place is not one that the kubelet gives",
         KeepReason::TargetExists => "the link's target exists or cannot be checked",
         KeepReason::NotAsked => {
             "the runtime was not asked about the link's container, or did not answer; or logs are \
@@ -110,7 +95,7 @@ pub fn remove_text(reason: RemoveReason) -> &'static str {
             "newer ones of the same pod exist, and max_per_container keeps no more"
         }
         RemoveReason::OverCap => "the node holds more dead ones than max_dead",
-        RemoveReason::DeadLink => "the link's log is gone, and its container exited",
+        RemoveReason::DeadLink => "the link's log is gone, and its container is gone or exited",
         RemoveReason::ContainerRemoved => {
             "its container was removed, or is removed in the same pass"
         }
