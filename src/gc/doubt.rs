@@ -34,29 +34,7 @@ impl PodDoubt {
         words.to_owned()
     }
 
-    /// Says what must change before a list proves something about the pod that is called `name`.
-    pub(super) fn change(self, name: &str) -> String {
-        match self {
-            Self::Source | Self::Origin | Self::NoOtherPod | Self::MirrorsOnly => format!(
-                "a pod source must answer completely and show {name} to be finished or gone (pods.source)"
-            ),
-            Self::UnseenPods | Self::UnseenRecords => {
-                format!("the runtime must answer whole lists, so that all of {name} is seen")
-            }
-            Self::MayRun => {
-                format!("the runtime must know the states of all containers of {name}")
-            }
-            Self::Rebooted => format!(
-                "a sandbox must be ready, or the machine's start {} ago; then {name} can be seen to be gone",
-                span(AFTER_REBOOT)
-            ),
-            Self::OlderList => {
-                format!("the pod list must be written again without {name}")
-            }
-        }
-    }
-
-    /// Returns what the person on call can do after a pass with this policy; `assumable` if `assume_finished_after` can
+    /// Returns what a person can do about it under this policy; `assumable` if `assume_finished_after` can
     /// help.
     pub fn remedy(self, knowledge: &Knowledge<'_>, policy: &Policy, assumable: bool) -> String {
         let remedy = match self {
@@ -68,7 +46,7 @@ impl PodDoubt {
             Self::Origin | Self::NoOtherPod | Self::MirrorsOnly => {
                 "another source may know more (docs/pods.md)"
             }
-            Self::Rebooted => "ask for another pass then",
+            Self::Rebooted => "ask for another pass after that time",
             Self::OlderList => "ask for another pass when the list was written again",
         };
         remedy.to_owned()
@@ -78,10 +56,12 @@ impl PodDoubt {
 fn source_remedy(knowledge: &Knowledge<'_>, policy: &Policy, assumable: bool) -> String {
     let mend = match knowledge.source_state() {
         SourceState::None => "name a source (pods.source, docs/pods.md)",
-        SourceState::Settling => return "ask for another pass when it has".to_owned(),
-        SourceState::Failed => "repair it",
+        SourceState::Settling => {
+            return "ask for another pass when the pod source has settled".to_owned();
+        }
+        SourceState::Failed => "repair the pod source",
         SourceState::Incomplete | SourceState::Known => {
-            return "find out why the source does not list that pod".to_owned();
+            return "find out why the pod source does not list a pod that lives here".to_owned();
         }
     };
     let assume = match policy.assume_finished_after {

@@ -228,7 +228,6 @@ impl<'a> Explainer<'a> {
             span(self.facts.policy.pods.quiet),
         );
         let deleted = format!("deleted for pods.settle ({settle}) and pods.quiet ({quiet})");
-        let section = subject.target.label();
         match subject.pod_state {
             PodKnowledge::Active | PodKnowledge::Absent | PodKnowledge::Deleted => {
                 let newer = match subject.target {
@@ -252,24 +251,11 @@ impl<'a> Explainer<'a> {
             PodKnowledge::Unknown => {
                 let doubt = self.facts.knowledge.doubt(&pod.uid, subject.created_at);
                 let doubt = doubt.unwrap_or(PodDoubt::Source);
-                let mut changes = vec![doubt.change(&name)];
-                if subject.target != Target::Logs && self.facts.knowledge.is_assumable(&pod.uid) {
-                    changes.push(self.assume_finished(section));
-                }
-                changes
+                let knowledge = &self.facts.knowledge;
+                let assumable = subject.target != Target::Logs && knowledge.is_assumable(&pod.uid);
+                vec![doubt.remedy(knowledge, self.facts.policy, assumable)]
             }
         }
-    }
-
-    fn assume_finished(&self, section: &str) -> String {
-        let below = match self.facts.policy.assume_finished_after {
-            Some(after) => format!(" below {}", span(after)),
-            None => String::new(),
-        };
-        format!(
-            "set pods.assume_finished_after{below}, for pods without a sign of life; of finished pods goes what is \
-             above policy.{section}.max_dead"
-        )
     }
 
     /// Says that the holders must go first, why the first one stays, and what would let it go.
@@ -512,7 +498,10 @@ mod tests {
                 PodKnowledge::Active,
                 "must be deleted for pods.settle (10s) and pods.quiet (1m); or a newer record",
             ),
-            (PodKnowledge::Unknown, "set pods.assume_finished_after"),
+            (
+                PodKnowledge::Unknown,
+                "or pass assume_finished_after and max_dead to POST /gc",
+            ),
         ] {
             let subject = subject(Target::Containers, state);
             let snapshot = Snapshot {
@@ -521,10 +510,7 @@ mod tests {
             };
             let changes =
                 change_on(&snapshot, &subject, Verdict::Keep(KeepReason::Newest)).join(" | ");
-            assert!(
-                changes.contains(words) && changes.contains("pod shop/web"),
-                "{changes}"
-            );
+            assert!(changes.contains(words), "{changes}");
         }
     }
     /// A pod list of another source, or none, and a list of sandboxes that is incomplete.
@@ -555,10 +541,15 @@ mod tests {
         };
         let verdict = Verdict::Keep(KeepReason::Newest);
         let changes = change_on(&snapshot, &subject, verdict).join(" | ");
-        assert!(changes.contains("a pod source must answer"), "{changes}");
-        assert!(changes.contains("assume_finished_after"), "{changes}");
+        assert!(
+            changes.contains("another source may know more"),
+            "{changes}"
+        );
         let changes = change_on(&incomplete, &subject, verdict).join(" | ");
-        assert!(changes.contains("must answer whole lists"), "{changes}");
+        assert!(
+            changes.contains("when the runtime answers whole lists"),
+            "{changes}"
+        );
         assert!(!changes.contains("assume_finished_after"), "{changes}");
     }
 
@@ -581,7 +572,7 @@ mod tests {
         };
         let young = with(&assuming, ContainerState::Exited);
         assert!(
-            young.contains("set pods.assume_finished_after below 1h"),
+            young.contains("pass an assume_finished_after below 1h"),
             "{young}"
         );
         let mut of_static = subject.clone();
