@@ -9,7 +9,7 @@ use super::super::{PodKnowledge, Subject, Verdict};
 use super::find::{ExplainTarget, NotFound};
 use super::words::{fate, kept_text, remove_text};
 use super::{Explainer, Explanation, JudgedObject, PodFacts, Wording, label, title};
-use crate::model::{Quarantined, Target};
+use crate::model::{PodRef, Quarantined, Target};
 
 /// Objects of a pod that an answer lists.
 const OBJECTS_MAX: usize = 500;
@@ -115,7 +115,9 @@ impl<'a> Explainer<'a> {
                 why: self.explain(judged),
                 taken_at: self.facts.snapshot.taken_at,
             })),
-            ExplainTarget::Pod(uid) => ExplainAnswer::Pod(Box::new(self.pod(uid, &quarantine))),
+            ExplainTarget::Pod(pod, first) => {
+                ExplainAnswer::Pod(Box::new(self.pod(pod, first, &quarantine)))
+            }
         })
     }
 
@@ -157,24 +159,28 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    fn pod(&self, uid: &'a str, quarantine: &impl Fn(&str) -> Option<Quarantined>) -> PodAnswer {
+    /// `first` is one of the pod's objects.
+    fn pod(
+        &self,
+        pod: &PodRef,
+        first: &Subject,
+        quarantine: &impl Fn(&str) -> Option<Quarantined>,
+    ) -> PodAnswer {
         let is_of_pod = |judged: &JudgedObject<'_>| {
-            let pod = judged.subject.pod.as_ref();
-            pod.is_some_and(|pod| pod.uid.as_str() == uid)
+            let its = judged.subject.pod.as_ref();
+            its.is_some_and(|its| its.uid == pod.uid)
         };
         let mut all: Vec<JudgedObject<'a>> = self.judged().filter(is_of_pod).collect();
         // People ask about what stays.
         all.sort_by_key(|judged| matches!(judged.verdict, Verdict::Remove(_)));
-        let first = all.first().map(|judged| judged.subject);
-        let state = first.map_or(PodKnowledge::Unknown, |subject| subject.pod_state);
-        let facts = self.pod_facts(uid, first);
+        let facts = self.pod_facts(pod, first);
         let objects = all.iter().take(OBJECTS_MAX);
         PodAnswer {
             kind: "pod".into(),
-            uid: uid.to_owned(),
+            uid: pod.uid.to_string(),
             summary: pod_summary(&facts, &all),
-            pod_state: state,
-            explanation: first.map_or_else(String::new, |subject| self.pod_text(subject)),
+            pod_state: first.pod_state,
+            explanation: self.pod_text(first),
             pod: facts,
             objects_total: all.len(),
             objects: objects

@@ -1,6 +1,6 @@
 //! Finds what a person means: by id, the beginning of an id, or a name.
 
-use super::super::Verdict;
+use super::super::{Subject, Verdict};
 use super::{Explainer, JudgedObject, title};
 use crate::model::{PodRef, Target};
 
@@ -13,8 +13,8 @@ const CANDIDATES_MAX: usize = 10;
 pub(super) enum ExplainTarget<'a> {
     /// An object.
     Object(JudgedObject<'a>),
-    /// A pod, by its UID.
-    Pod(&'a str),
+    /// A pod, and the first of its objects.
+    Pod(&'a PodRef, &'a Subject),
 }
 
 /// Why nothing was found.
@@ -43,7 +43,7 @@ impl<'a> Explainer<'a> {
     pub(super) fn find(&self, id: &str) -> Result<ExplainTarget<'a>, NotFound> {
         let name = QualifiedName::parse(id);
         let mut hits = Vec::new();
-        let mut pods: Vec<&'a PodRef> = Vec::new();
+        let mut pods: Vec<(&'a PodRef, &'a Subject)> = Vec::new();
         // A list of candidates begins with what stays.
         let (kept, removed): (Vec<_>, Vec<_>) = self
             .judged()
@@ -52,24 +52,24 @@ impl<'a> Explainer<'a> {
             if self.is_meant(judged, id, name.as_ref()) {
                 hits.push(ExplainTarget::Object(judged));
             }
-            let pod = judged.subject.pod.as_deref();
             let is_meant = |pod: &&PodRef| {
                 begins(pod.uid.as_str(), id) || name.as_ref().is_some_and(|it| it.is_pod(pod))
             };
-            pods.extend(pod.filter(is_meant));
+            let pod = judged.subject.pod.as_deref().filter(is_meant);
+            pods.extend(pod.map(|pod| (pod, judged.subject)));
         }
-        pods.sort_unstable_by_key(|pod| pod.uid.as_str());
-        pods.dedup_by_key(|pod| pod.uid.as_str());
+        pods.sort_by_key(|(pod, _)| pod.uid.as_str());
+        pods.dedup_by_key(|(pod, _)| pod.uid.as_str());
         let candidate = |hit: &ExplainTarget<'_>| match hit {
             ExplainTarget::Object(judged) => title(judged.subject),
-            ExplainTarget::Pod(uid) => pods
-                .iter()
-                .find(|pod| pod.uid.as_str() == *uid)
-                .map_or_else(String::new, |pod| {
-                    format!("pod {uid} ({}/{})", pod.namespace, pod.name)
-                }),
+            ExplainTarget::Pod(pod, _) => {
+                format!("pod {} ({}/{})", pod.uid, pod.namespace, pod.name)
+            }
         };
-        hits.extend(pods.iter().map(|pod| ExplainTarget::Pod(pod.uid.as_str())));
+        hits.extend(
+            pods.into_iter()
+                .map(|(pod, first)| ExplainTarget::Pod(pod, first)),
+        );
         let count = hits.len();
         if count > 1 {
             let candidates = hits.iter().take(CANDIDATES_MAX).map(candidate);

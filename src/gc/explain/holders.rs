@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::super::facts::span;
 use super::super::{PodKnowledge, Subject, Verdict};
 use super::{Explainer, JudgedObject, ObjectHolder, PodFacts, RuleLine, decided, label, title};
-use crate::model::{Container, KeepReason, PodRef, PodSandboxState, Pods, SourcePod, Target};
+use crate::model::{Container, KeepReason, PodRef, PodSandboxState, SourcePod, Target};
 
 /// Holders that an answer names.
 const HOLDERS_MAX: usize = 20;
@@ -84,12 +84,12 @@ impl<'a> Explainer<'a> {
             verdict: Some(verdict.into()),
             reason: Some(reason.into()),
             detail: self.detail(judged),
-            pod: pod.map(|pod| self.pod_facts(pod.uid.as_str(), Some(subject))),
+            pod: pod.map(|pod| self.pod_facts(pod, subject)),
         }
     }
 
     fn pod_holder(&self, pod: &PodRef, subject: &Subject) -> ObjectHolder {
-        let facts = self.pod_facts(pod.uid.as_str(), Some(subject));
+        let facts = self.pod_facts(pod, subject);
         ObjectHolder {
             kind: "pod".into(),
             id: facts.uid.clone(),
@@ -102,22 +102,17 @@ impl<'a> Explainer<'a> {
     }
 
     /// Returns what is known of a pod, and from where; `subject` is one of its objects.
-    pub(super) fn pod_facts(&self, uid: &str, subject: Option<&Subject>) -> PodFacts {
-        let pod = subject.and_then(|subject| subject.pod.as_deref());
-        let listed = match (&self.facts.snapshot.pods, pod) {
-            (Pods::Known(list), Some(pod)) => list.pods.get(&pod.uid),
-            (Pods::Known(_) | Pods::Unknown(_), _) => None,
-        };
-        let ready = self.facts.sandboxes_of(pod);
+    pub(super) fn pod_facts(&self, pod: &PodRef, subject: &Subject) -> PodFacts {
+        let list = self.facts.snapshot.pods.known();
+        let listed = list.and_then(|list| list.pods.get(&pod.uid));
+        let ready = self.facts.sandboxes_of(Some(pod));
         let ready = ready.filter(|row| row.state == PodSandboxState::Ready);
-        let history = self.facts.history(pod);
-        let name =
-            |part: fn(&PodRef) -> &str| pod.map_or_else(String::new, |pod| part(pod).to_owned());
+        let history = self.facts.history(Some(pod));
         let mut facts = PodFacts {
-            uid: uid.to_owned(),
-            namespace: name(|pod| &pod.namespace),
-            name: name(|pod| &pod.name),
-            state: subject.map_or(PodKnowledge::Unknown, |subject| subject.pod_state),
+            uid: pod.uid.to_string(),
+            namespace: pod.namespace.to_string(),
+            name: pod.name.to_string(),
+            state: subject.pod_state,
             source: self.source_words().into(),
             listed: listed.map(|pod| {
                 let word = if pod.finished {
@@ -133,8 +128,7 @@ impl<'a> Explainer<'a> {
             words: String::new(),
         };
         let is_static = listed.is_some_and(SourcePod::is_static);
-        let text = subject.map_or_else(String::new, |subject| self.pod_text(subject));
-        facts.words = self.facts_words(&facts, is_static, text);
+        facts.words = self.facts_words(&facts, is_static, self.pod_text(subject));
         facts
     }
 
