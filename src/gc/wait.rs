@@ -34,7 +34,7 @@ pub fn kept_for_a_time(snapshot: &Snapshot, policy: &Policy, target: Target) -> 
 }
 
 /// Returns after what time everything can be removed that `pods.quiet` keeps now; `None` if it keeps nothing,
-/// or if time alone does not help. Objects that are too young for the policy stay so.
+/// or if time alone does not help.
 pub fn kept_for_quiet(
     snapshot: &Snapshot,
     policy: &Policy,
@@ -42,28 +42,13 @@ pub fn kept_for_quiet(
 ) -> Option<Duration> {
     let of_pods = [Target::Containers, Target::Sandboxes].into();
     let targets: BTreeSet<Target> = targets.intersection(&of_pods).copied().collect();
-    let removable =
-        |policy: &Policy, later| removable(snapshot, &as_old(policy, later), &targets, later);
+    let removable = |policy: &Policy, later| removable(snapshot, policy, &targets, later);
     let mut without_quiet = policy.clone();
     without_quiet.pods.quiet = Duration::ZERO;
-    let quiet = policy.pods.quiet;
-    if removable(&without_quiet, quiet) <= removable(policy, Duration::ZERO) {
+    if removable(&without_quiet, Duration::ZERO) <= removable(policy, Duration::ZERO) {
         return None;
     }
-    soonest(quiet, |later| removable(policy, later))
-}
-
-/// Returns the policy under which no object is old enough later that is not old enough now.
-fn as_old(policy: &Policy, later: Duration) -> Policy {
-    let mut policy = policy.clone();
-    for age in [
-        &mut policy.containers.min_age,
-        &mut policy.containers.created_grace,
-        &mut policy.sandboxes.min_age,
-    ] {
-        *age = age.saturating_add(later);
-    }
-    policy
+    soonest(policy.pods.quiet, |later| removable(policy, later))
 }
 
 /// Returns the time, at most `longest`, after which as much is removable as after `longest`; `None` if that is no more
