@@ -143,41 +143,35 @@ impl PassRun<'_> {
             return Ok(BTreeSet::new());
         }
         let plan = self.plan(look, lists, &self.policy)?;
-        let mut pods: BTreeMap<&PodUid, (u64, u64)> = BTreeMap::new();
+        let weights = look.weights();
+        let mut pods: BTreeMap<&PodUid, Vec<Target>> = BTreeMap::new();
         for removal in &plan.removals {
             let subject = &removal.subject;
             let over = matches!(
                 subject.pod_state,
                 PodKnowledge::Deleted | PodKnowledge::Terminated
             );
-            let Some(pod) = subject.pod.as_ref().filter(|_| over) else {
-                continue;
-            };
-            let (containers, sandboxes) = pods.entry(&pod.uid).or_default();
-            match subject.target {
-                Target::Containers => *containers += 1,
-                Target::Sandboxes => *sandboxes += 1,
-                Target::Logs | Target::Images => {}
+            if let Some(pod) = subject.pod.as_ref().filter(|_| over) {
+                pods.entry(&pod.uid).or_default().push(subject.target);
             }
         }
-        let mut pods: Vec<(&PodUid, (u64, u64))> = pods.into_iter().collect();
+        let mut pods: Vec<(&PodUid, Vec<Target>)> = pods.into_iter().collect();
         let exit = |uid: &PodUid| look.last_exits.get(uid).copied();
         pods.sort_by_key(|(uid, _)| exit(uid).unwrap_or(Timestamp::MAX));
-        let weights = look.weights();
-        let rows = |count: Option<usize>| count.and_then(|it| u64::try_from(it).ok()).unwrap_or(0);
-        let of_containers = rows(look.containers.as_ref().ok().map(|it| it.rows.len()));
-        let of_sandboxes = rows(look.sandboxes.as_ref().ok().map(|it| it.rows.len()));
-        let mut wanted = (
-            surplus(weights.containers, of_containers),
-            surplus(weights.sandboxes, of_sandboxes),
-        );
+        let containers = look.containers.as_ref().map_or(0, |list| list.rows.len());
+        let sandboxes = look.sandboxes.as_ref().map_or(0, |list| list.rows.len());
+        let mut wanted = BTreeMap::from([
+            (Target::Containers, surplus(weights.containers, containers)),
+            (Target::Sandboxes, surplus(weights.sandboxes, sandboxes)),
+        ]);
         let mut chosen = BTreeSet::new();
-        for (uid, (containers, sandboxes)) in pods {
-            let helps = wanted.0 > 0 && containers > 0 || wanted.1 > 0 && sandboxes > 0;
-            if helps {
-                wanted.0 = wanted.0.saturating_sub(containers);
-                wanted.1 = wanted.1.saturating_sub(sandboxes);
+        for (uid, rows) in pods {
+            if rows.iter().any(|it| wanted.get(it) > Some(&0)) {
                 chosen.insert(uid.clone());
+                for target in rows {
+                    let wanted = wanted.entry(target).or_default();
+                    *wanted = wanted.saturating_sub(1);
+                }
             }
         }
         Ok(chosen)
@@ -220,7 +214,8 @@ pub(super) fn is_over(look: &Look) -> bool {
 }
 
 /// Returns how many rows of a list are too many, by their mean weight.
-fn surplus(weight: Weight, rows: u64) -> u64 {
+fn surplus(weight: Weight, rows: usize) -> u64 {
+    let rows = u64::try_from(rows).unwrap_or(u64::MAX);
     let bytes = weight.bytes.unwrap_or(0);
     let fits = weight.limit_bytes / 100 * FITS_PERCENT;
     let mean = (bytes / rows.max(1)).max(1);
