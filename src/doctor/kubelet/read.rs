@@ -27,6 +27,8 @@ const DROP_INS_MAX: usize = 32;
 const DIR_ENTRIES_MAX: usize = 256;
 /// The most levels of directories of drop-ins.
 const DIR_DEPTH_MAX: usize = 4;
+/// The control group of the kubelet on Talos, which has no systemd.
+const TALOS_KUBELET: &str = "/podruntime/kubelet";
 const RELATIVE: &str = "its path is relative to a directory that is not known";
 
 /// Finds the kubelet and reads its files. `host_root` is where the host's file system is.
@@ -91,12 +93,14 @@ fn program(args: &[String]) -> Option<&'static str> {
 }
 
 /// A pod can hold a process of any name. From within a pod, the group of another pod is a path that begins with `/..`
-/// and lacks its first parts; a unit of systemd keeps its name.
+/// and lacks its first parts; a unit of systemd keeps its name, and so does Talos' kubelet.
 fn is_in_pod(process: &Path) -> bool {
     let cgroups = bounded(&process.join("cgroup"), ARGS_MAX_BYTES).unwrap_or_default();
     let cgroups = String::from_utf8_lossy(&cgroups);
     let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
-    cgroups.lines().filter_map(path).any(|path| {
+    let is_talos = |path: &String| path.trim_start_matches("/..") == TALOS_KUBELET;
+    let mut paths = cgroups.lines().filter_map(path).filter(|it| !is_talos(it));
+    paths.any(|path| {
         let is_elsewhere = path.starts_with("/..") && !path.ends_with(".service");
         is_elsewhere || path.contains("kubepods") || path.contains("/pod")
     })

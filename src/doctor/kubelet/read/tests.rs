@@ -65,6 +65,23 @@ fn the_kubelet_is_found_by_its_name_and_not_in_a_pod() {
 }
 
 #[test]
+fn the_kubelet_of_talos_is_in_no_pod() {
+    for (group, is_the_kubelet) in [
+        ("/podruntime/kubelet", true),
+        // As a pod sees it.
+        ("/../../../podruntime/kubelet", true),
+        ("/kubepods/burstable/pod1/2/podruntime/kubelet", false),
+        ("/../2/podruntime/kubelet", false),
+        ("/../../pod1/kubelet", false),
+    ] {
+        let host = host(&[(9, "/usr/local/bin/kubelet --config=/x")]);
+        write(&host, "proc/9/cgroup", &format!("0::{group}\n"));
+        let is_seen = matches!(process(host.path()), Process::Seen { .. });
+        assert_eq!(is_seen, is_the_kubelet, "{group}");
+    }
+}
+
+#[test]
 fn a_kubelet_within_another_program_is_told() {
     for (line, program) in [
         ("/usr/local/bin/k3s agent", "k3s"),
