@@ -71,6 +71,10 @@ expressions() { printf '%s' "$terms[$1].matchExpressions[0].key=$2,$terms[$1].ma
 template --values helm/stages/canary.yaml --set "$(expressions 0 a),$(expressions 1 b)" >"$scratch/affinity.yaml"
 [[ $(grep -c "operator: NotIn" "$scratch/affinity.yaml") == 2 ]] || { echo "a term without NotIn" >&2; exit 1; }
 
+# The kubelet's socket is mounted where the configuration has it.
+template --set config.pods.source=auto,config.pods.kubelet_socket=/a/pods-api/b.sock >"$scratch/socket.yaml"
+[[ $(grep -c "ath: /a/pods-api," "$scratch/socket.yaml") == 2 ]] || { echo "another directory is mounted" >&2; exit 1; }
+
 # kubectl understands each stage.
 for stage in watch canary all monitoring dashboards; do
   "$tools/bin/kubectl" kustomize "kubernetes/$stage" >"$scratch/kustomize-$stage.yaml"
@@ -135,5 +139,7 @@ refused "at '/networkPolicy': missing property 'alertmanagerPort'" --set network
 refused "at '/networkPolicy': missing property 'apiServerPorts'" --set networkPolicy.apiServerPorts=null
 refused "at '/networkPolicy': missing property 'enabled'" --set networkPolicy.enabled=null
 refused "at '/web': missing property 'port'" --set web.port=null
+refused "holds the volumes of all pods" \
+  --set config.pods.source=auto,config.pods.kubelet_socket=/var/lib/kubelet/pods/kubelet.sock
 refused "use state.enabled and state.hostPath" --set canary.enabled=true,canary.config.state.dir=/x
 echo "deploy/check.sh: all well"

@@ -170,6 +170,15 @@ filesystems: {{ .Values.runtime.filesystems | default (index $it 2) | toJson }}
 {{- if has .pods.source (list "kubelet-socket" "auto") }}true{{ end -}}
 {{- end -}}
 
+{{/* The directory of the kubelet's pods socket. */}}
+{{- define "crisweep.socketDirectory" -}}
+{{- $directory := dir (.pods.kubelet_socket | default "/var/lib/kubelet/pods-api/pods-api.sock") -}}
+{{- if eq (base $directory) "pods" -}}
+{{- fail (printf "config.pods.kubelet_socket: %s also holds the volumes of all pods, secrets among them" $directory) -}}
+{{- end -}}
+{{- $directory -}}
+{{- end -}}
+
 {{/* The pod's user: `root` and `config`. Root owns the logs and the kubelet's socket, so it needs no capability. */}}
 {{- define "crisweep.user" -}}
 {{- $logs := dig "policy" "logs" "enabled" true .config -}}

@@ -144,7 +144,7 @@ httpGet: { path: {{ .path }}, port: http, scheme: {{ include "crisweep.scheme" .
 - { name: state, mountPath: /var/lib/crisweep }
 {{- end }}
 {{- if include "crisweep.usesSocket" .config }}
-- { name: kubelet-pods-api, mountPath: /var/lib/kubelet/pods-api, readOnly: true }
+- { name: kubelet-pods-api, mountPath: {{ include "crisweep.socketDirectory" .config }}, readOnly: true }
 {{- end }}
 {{- range $index, $name := $values.secrets }}
 - { name: secret-{{ $index }}, mountPath: /etc/crisweep-secrets/{{ $name }}, readOnly: true }
@@ -173,7 +173,7 @@ httpGet: { path: {{ .path }}, port: http, scheme: {{ include "crisweep.scheme" .
 {{- end }}
 {{- if include "crisweep.usesSocket" .config }}
 - name: kubelet-pods-api
-  hostPath: { path: /var/lib/kubelet/pods-api, type: Directory }
+  hostPath: { path: {{ include "crisweep.socketDirectory" .config }}, type: Directory }
 {{- end }}
 {{- range $index, $name := $values.secrets }}
 # A volume's name may not hold what a Secret's may: a dot, or more than 63 characters.
