@@ -68,7 +68,7 @@ settings! {
         #[serde(with = "As::<Optional<AbsolutePath>>")]
         pub api_key_file: Option<PathBuf> = None,
         /// A kubeconfig file with the API server and its credentials, read at each request; with `auto` and
-        /// `api-server`, and without the other `api_` keys. The kubelet's is `/etc/kubernetes/kubelet.conf`.
+        /// `api-server`, and without the other `api_` keys. kubeadm's kubelet has `/etc/kubernetes/kubelet.conf`.
         #[serde(with = "As::<Optional<AbsolutePath>>")]
         pub api_kubeconfig: Option<PathBuf> = None,
         /// The context of `api_kubeconfig`. `null`: the file's `current-context`.
