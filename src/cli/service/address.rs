@@ -175,13 +175,14 @@ fn own(mut address: SocketAddr) -> Option<SocketAddr> {
     if address.port() == 0 {
         return None;
     }
+    // Only an own address can be bound to.
+    let is_own = |ip: IpAddr| UdpSocket::bind((ip, 0)).is_ok();
     if address.ip().is_unspecified() {
-        address.set_ip(match address.ip() {
-            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
+        // A machine whose interfaces have no IPv6 takes IPv4 there.
+        let six = Some(IpAddr::from(Ipv6Addr::LOCALHOST));
+        let six = six.filter(|six| address.is_ipv6() && is_own(*six));
+        address.set_ip(six.unwrap_or(Ipv4Addr::LOCALHOST.into()));
     }
     let ip = address.ip();
-    // Only an own address can be bound to.
-    (ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()).then_some(address)
+    (ip.is_loopback() || is_own(ip)).then_some(address)
 }

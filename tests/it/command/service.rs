@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
+use crate::support::bare::Bare;
 use crate::support::ca::Ca;
 use crate::support::service::{program, run, text};
 use crate::support::{Rig, nodes};
@@ -33,6 +34,29 @@ const ASKING: [&[&str]; 8] = [
     &["snapshot", "-"],
     &["plan", "--save"],
 ];
+
+/// As in the pods of most networks without IPv6; needs root.
+#[tokio::test]
+async fn a_service_on_all_addresses_is_found_where_no_interface_has_ipv6() {
+    let changes = json!({ "web": { "listen": [":20950"] } });
+    let node = Bare::start(nodes::litter(1), &changes);
+    let script = "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 && ip link set lo up || exit 9
+        \"$0\" --config.file \"$1\" & service=$!
+        for try in 1 2 3 4 5 6 7 8 9; do
+            sleep 0.3; said=$(\"$0\" --config.file \"$1\" status 2>&1)
+            case $said in *'service answers'*) break;; esac
+        done
+        kill $service; echo \"$said\"";
+    let output = tokio::process::Command::new("unshare")
+        .args(["--net", "sh", "-c", script, env!("CARGO_BIN_EXE_crisweep")])
+        .arg(&node.config)
+        .output()
+        .await
+        .unwrap();
+    let said = text(&output.stdout);
+    let by = "the running service answers (127.0.0.1:20950)";
+    assert!(said.contains(by), "{said} {}", text(&output.stderr));
+}
 
 #[tokio::test]
 async fn plan_shows_what_the_service_plans() {
