@@ -115,8 +115,8 @@ pub(super) fn assemble(configz: Configz, process: Process) -> KubeletSettings {
     let (mut flags, mut files_whole) = (None, false);
     match process {
         Process::Hidden => known.missing.push(
-            "no process named kubelet is visible: give crisweep hostPID: true, or a runtime.host_root whose /proc is \
-             the host's"
+            "no process named kubelet is visible: none runs, or crisweep sees only its own pod's (it needs hostPID: \
+             true, or a runtime.host_root whose /proc is the host's)"
                 .to_owned(),
         ),
         Process::Unread(why) => known.missing.push(format!("the process table: {why}")),

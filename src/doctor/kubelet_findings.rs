@@ -74,8 +74,8 @@ fn unknown(facts: &DoctorFacts) -> Option<Finding> {
              kubelet, nodes/configz)"
         }
         Some(_) | None => {
-            "set hostPID: true in crisweep's pod spec (it then reads the kubelet's command line and file), or grant \
-             its account get on nodes/configz with pods.source kubelet"
+            "in a pod, set hostPID: true (crisweep then reads the kubelet's command line and file), or grant its \
+             account get on nodes/configz with pods.source kubelet"
         }
     };
     let what = if known.settings.is_empty() {

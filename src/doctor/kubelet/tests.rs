@@ -205,7 +205,10 @@ fn what_cannot_be_seen_says_what_would_show_it() {
     let missing = |process| assemble(None, process).missing.join("\n");
     let hidden = missing(Process::Hidden);
     assert!(
-        hidden.contains("hostPID") && hidden.contains("nodes/configz"),
+        // It may be down, on a node of its own or in a pod.
+        ["none runs", "hostPID", "nodes/configz"]
+            .iter()
+            .all(|it| hidden.contains(it)),
         "{hidden}"
     );
     assert!(
