@@ -27,8 +27,6 @@ const DROP_INS_MAX: usize = 32;
 const DIR_ENTRIES_MAX: usize = 256;
 /// The most levels of directories of drop-ins.
 const DIR_DEPTH_MAX: usize = 4;
-/// The control group of the kubelet on Talos, which has no systemd.
-const TALOS_KUBELET: &str = "/podruntime/kubelet";
 const RELATIVE: &str = "its path is relative to a directory that is not known";
 
 /// Finds the kubelet and reads its files. `host_root` is where the host's file system is.
@@ -92,17 +90,16 @@ fn program(args: &[String]) -> Option<&'static str> {
     }
 }
 
-/// A pod can hold a process of any name. From within a pod, the group of another pod is a path that begins with `/..`
-/// and lacks its first parts; a unit of systemd keeps its name, and so does Talos' kubelet.
+/// A pod can hold a process of any name. Its control group is below one of the kubelet's, or of a pod's UID (on Talos
+/// the kubelet itself is in `/podruntime`); as seen from a pod, the other containers of that very pod are beside it.
 fn is_in_pod(process: &Path) -> bool {
     let cgroups = bounded(&process.join("cgroup"), ARGS_MAX_BYTES).unwrap_or_default();
     let cgroups = String::from_utf8_lossy(&cgroups);
     let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
-    let is_talos = |path: &String| path.trim_start_matches("/..") == TALOS_KUBELET;
-    let mut paths = cgroups.lines().filter_map(path).filter(|it| !is_talos(it));
-    paths.any(|path| {
-        let is_elsewhere = path.starts_with("/..") && !path.ends_with(".service");
-        is_elsewhere || path.contains("kubepods") || path.contains("/pod")
+    cgroups.lines().filter_map(path).any(|path| {
+        let is_beside = path.starts_with("/../") && !path.starts_with("/../..");
+        let is_uid = |rest: &str| rest.starts_with(|it: char| it.is_ascii_hexdigit());
+        is_beside || path.contains("kubepods") || path.split("/pod").skip(1).any(is_uid)
     })
 }
 

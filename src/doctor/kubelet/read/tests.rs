@@ -65,14 +65,18 @@ fn the_kubelet_is_found_by_its_name_and_not_in_a_pod() {
 }
 
 #[test]
-fn the_kubelet_of_talos_is_in_no_pod() {
+fn a_kubelet_outside_systemd_is_in_no_pod() {
     for (group, is_the_kubelet) in [
+        // Talos, and OpenRC; also as a pod sees them.
         ("/podruntime/kubelet", true),
-        // As a pod sees it.
         ("/../../../podruntime/kubelet", true),
-        ("/kubepods/burstable/pod1/2/podruntime/kubelet", false),
-        ("/../2/podruntime/kubelet", false),
-        ("/../../pod1/kubelet", false),
+        ("/../../../openrc.kubelet", true),
+        ("/../../../../system.slice/kubelet.service", true),
+        ("/../../../besteffort/pod1/2", false),
+        ("/../../pod1/2/system.slice/kubelet.service", false),
+        ("/../../kubepods-pod1.slice/crio-2.scope", false),
+        ("/../2", false),
+        ("/../2/system.slice/kubelet.service", false),
     ] {
         let host = host(&[(9, "/usr/local/bin/kubelet --config=/x")]);
         write(&host, "proc/9/cgroup", &format!("0::{group}\n"));
