@@ -73,6 +73,10 @@ fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        // All interfaces, whatever net.ipv6.bindv6only says.
+        rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
+    }
     socket.set_reuseaddr(true)?;
     // Accepted connections inherit both. The end of an answer must not wait until its client confirms what came before:
     // a client may take 40 ms for that.

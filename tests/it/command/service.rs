@@ -35,27 +35,42 @@ const ASKING: [&[&str]; 8] = [
     &["plan", "--save"],
 ];
 
-/// As in the pods of most networks without IPv6; needs root.
-#[tokio::test]
-async fn a_service_on_all_addresses_is_found_where_no_interface_has_ipv6() {
+/// Returns what `status` says of a service on all addresses, in a network with this setting; needs root.
+async fn said_in_network(setting: &str, args: &[&str]) -> String {
     let changes = json!({ "web": { "listen": [":20950"] } });
     let node = Bare::start(nodes::litter(1), &changes);
-    let script = "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 && ip link set lo up || exit 9
-        \"$0\" --config.file \"$1\" & service=$!
+    let script = "echo 1 > /proc/sys/net/ipv6/$1 && ip link set lo up || exit 9
+        config=$2; shift 2
+        \"$0\" --config.file \"$config\" & service=$!
         for try in 1 2 3 4 5 6 7 8 9; do
-            sleep 0.3; said=$(\"$0\" --config.file \"$1\" status 2>&1)
+            sleep 0.3; said=$(\"$0\" --config.file \"$config\" status \"$@\" 2>&1)
             case $said in *'service answers'*) break;; esac
         done
         kill $service; echo \"$said\"";
     let output = tokio::process::Command::new("unshare")
-        .args(["--net", "sh", "-c", script, env!("CARGO_BIN_EXE_crisweep")])
+        .args(["--net", "sh", "-c", script])
+        .args([env!("CARGO_BIN_EXE_crisweep"), setting])
         .arg(&node.config)
+        .args(args)
         .output()
         .await
         .unwrap();
-    let said = text(&output.stdout);
+    text(&output.stdout)
+}
+
+/// As in the pods of most networks without IPv6.
+#[tokio::test]
+async fn a_service_on_all_addresses_is_found_where_no_interface_has_ipv6() {
+    let said = said_in_network("conf/all/disable_ipv6", &[]).await;
     let by = "the running service answers (127.0.0.1:20950)";
-    assert!(said.contains(by), "{said} {}", text(&output.stderr));
+    assert!(said.contains(by), "{said}");
+}
+
+#[tokio::test]
+async fn a_service_on_all_addresses_takes_ipv4_where_sockets_of_ipv6_do_not() {
+    let url = "--service.url=http://127.0.0.1:20950";
+    let said = said_in_network("bindv6only", &[url]).await;
+    assert!(said.contains("the running service answers"), "{said}");
 }
 
 #[tokio::test]
