@@ -209,7 +209,11 @@ impl Worker {
             return nothing_waits;
         };
         let line = self.inner.withdrawn_lines.admit(self.inner.began.elapsed());
-        self.end(&record, "the alert resolved before its pass began", line);
+        self.end(
+            &record,
+            "the alert resolved or was silenced before its pass began",
+            line,
+        );
         Admission::with_pass(AlertResult::Withdrawn, &record.id)
     }
 
