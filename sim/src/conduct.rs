@@ -44,7 +44,7 @@ impl Fault {
         }
     }
 
-    /// The removal answers as if it had succeeded, and does nothing ([`Handle::set_removal_fault`]).
+    /// The removal ([`Handle::set_removal_fault`]) or `StopContainer` answers as if it had succeeded, and does nothing.
     ///
     /// [`Handle::set_removal_fault`]: crate::Handle::set_removal_fault
     pub fn pretend() -> Self {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tonic::Status;
 
+use super::conduct::FaultKey;
 use super::node::{ContainerRecord, EXIT_KILLED, Node, now};
 use super::profile::Teardown;
 use super::record::{Harm, Rpc};
@@ -23,6 +24,7 @@ pub(super) async fn stop_container(
     call: &InFlight,
     asked: &str,
 ) -> Result<cri::StopContainerResponse, Status> {
+    let is_carried_out = !shared.pretends(&FaultKey::Rpc(Rpc::StopContainer));
     shared.admit(Rpc::StopContainer).await?;
     let mut node = shared.node();
     let found = node
@@ -32,6 +34,9 @@ pub(super) async fn stop_container(
         shared.stop_of_missing("container", asked)?;
         return Ok(cri::StopContainerResponse {});
     };
+    if !is_carried_out {
+        return Ok(cri::StopContainerResponse {});
+    }
     if shared.options.profile.created_outlives_term(&node, &id) {
         node.end_container(&id, EXIT_KILLED, now());
     }

@@ -149,14 +149,19 @@ impl Shared {
     /// Applies the fault of this object's removal, and the disk's delay; says whether the removal is carried out.
     pub(super) async fn suffer_removal(&self, id: &str) -> Result<bool, Status> {
         let key = FaultKey::Removal(id.to_owned());
-        let pretends = |fault: &Fault| fault.effect == Effect::Pretend;
-        let is_carried_out = !self.conduct.borrow().faults.get(&key).is_some_and(pretends);
+        let is_carried_out = !self.pretends(&key);
         self.suffer(&key).await?;
         let disk = self.conduct.borrow().disk;
         let others = self.record().in_flight().saturating_sub(1);
         let crowding = disk.crowding * u32::try_from(others).unwrap_or(u32::MAX);
         pause(disk.each + crowding).await;
         Ok(is_carried_out)
+    }
+
+    /// Says whether a call is answered and not carried out.
+    pub(super) fn pretends(&self, key: &FaultKey) -> bool {
+        let pretends = |fault: &Fault| fault.effect == Effect::Pretend;
+        self.conduct.borrow().faults.get(key).is_some_and(pretends)
     }
 
     /// Applies the fault of this container's status.

@@ -1,5 +1,6 @@
 //! Passes on a simulated node: what they remove, in which order, and what stops them.
 
+mod asked_again;
 mod bounds;
 mod ends;
 mod order;

@@ -178,6 +178,19 @@ async fn an_image_stays_when_its_users_cannot_be_listed_again() {
     assert_eq!(counts(&pass), [1, 0, 0, 3], "{pass}");
 }
 
+/// The containers that run can be listed, and the exited ones are over the limit.
+#[tokio::test]
+async fn an_image_stays_while_a_part_of_its_users_cannot_be_listed() {
+    let looping = (0..9).fold(PodSpec::new("loop").running("app", 9), |pod, attempt| {
+        pod.exited("app", attempt, hours(1))
+    });
+    let node = idle(4).pod(looping).build();
+    let rig = Rig::with(node, Options::not_containerd(), prune()).await;
+    let pass = change_during_the_first_removal(&rig, || rig.sim.set_send_limit(4_000)).await;
+    assert_eq!(counts(&pass), [1, 0, 3, 0], "{pass}");
+    assert_eq!(removed(&rig), [tag(0)]);
+}
+
 /// Without containerd's service two empty lists confirm each other; the plan's look knew containers.
 #[tokio::test]
 async fn an_image_stays_when_all_users_are_gone_at_once() {

@@ -114,6 +114,25 @@ async fn a_pod_that_comes_back_after_the_plan_keeps_its_logs() {
 }
 
 #[tokio::test]
+async fn a_cancel_during_the_question_before_a_removal_keeps_the_directory() {
+    let tree = Tree::plain();
+    let options = Options::containerd_2_4();
+    let rig = Rig::with(living(&tree).build(), options, tree.config(&json!({}))).await;
+    let gone = tree.dir(GONE);
+    rig.sim.set_fault(Rpc::ListContainers, Fault::hang());
+    let id = rig.begin_gc("target=logs").await;
+    until_true("the pass asks before it removes", || {
+        rig.sim.call_count(Rpc::ListContainers) > 0
+    })
+    .await;
+    rig.delete(&format!("/api/v1/passes/{id}")).await;
+    rig.sim.clear_faults();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "aborted", "{pass:#}");
+    assert!(tree.has(&format!("{gone}/app/0.log")));
+}
+
+#[tokio::test]
 async fn the_directory_of_a_static_pod_without_a_mirror_stays() {
     let tree = Tree::plain();
     let api_server = ApiServer::start().await;
