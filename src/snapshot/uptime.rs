@@ -36,6 +36,12 @@ fn first_number(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
+    #[tokio::test(start_paused = true)]
+    async fn on_a_disk_that_hangs_the_machine_counts_as_just_started() {
+        let disk = BlockingPool::new(0);
+        assert_eq!(uptime(&disk, Path::new("/")).await, Duration::ZERO);
+    }
+
     #[test]
     fn the_hosts_proc_uptime_is_preferred_to_the_kernels() {
         let root = tempfile::tempdir().unwrap();

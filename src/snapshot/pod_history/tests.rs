@@ -24,6 +24,10 @@ struct Observer {
     logs: Logs,
     last_exits: BTreeMap<PodUid, Timestamp>,
     unknown_is_dead: bool,
+    /// The source of every sandbox's pod, as the sandbox says.
+    config_source: Option<ConfigSource>,
+    /// When the source gave the answer that it repeats now.
+    repeated_at: Option<Instant>,
     /// The date of the source's list.
     as_of: Option<Timestamp>,
 }
@@ -40,6 +44,8 @@ impl Observer {
             logs: Logs::default(),
             last_exits: BTreeMap::new(),
             unknown_is_dead: false,
+            config_source: None,
+            repeated_at: None,
             as_of: None,
         }
     }
@@ -63,6 +69,14 @@ impl Observer {
         self.note(sandboxes, Pods::Known(list), Some(good_since))
     }
 
+    /// Looks at `sandboxes` while the source repeats an earlier answer that names `pods`.
+    fn repeat(&mut self, sandboxes: &str, pods: &str, at: Instant) -> BTreeMap<PodUid, PodHistory> {
+        self.repeated_at = Some(at);
+        let seen = self.look(sandboxes, pods);
+        self.repeated_at = None;
+        seen
+    }
+
     fn fail(&mut self, sandboxes: &str) -> BTreeMap<PodUid, PodHistory> {
         self.good_since = None;
         let failed = PodsUnknown::Failed("no route".into());
@@ -80,11 +94,15 @@ impl Observer {
             pods,
             unsettled: None,
             origin: PodOrigin::default(),
-            at: started,
+            at: self.repeated_at.unwrap_or(started),
             good_since,
-            is_repeated: false,
+            is_repeated: self.repeated_at.is_some(),
         };
-        let rows: Vec<PodSandbox> = sandboxes.chars().map(sandbox).collect();
+        let rows = sandboxes.chars().map(|name| PodSandbox {
+            config_source: self.config_source,
+            ..sandbox(name)
+        });
+        let rows: Vec<PodSandbox> = rows.collect();
         let sandboxes = runtime::Listing {
             whole_pods: self.whole_pods.clone(),
             ..listed(rows, self.coverage)
@@ -221,6 +239,29 @@ async fn a_failed_answer_and_another_source_begin_anew() {
     node.good_since = None;
     let seen = node.look("ab", "b");
     assert_eq!(node.ages(&seen, "a"), [Some(0), Some(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_repeated_says_nothing_of_a_pod_that_came_after_it() {
+    let mut node = Observer::new();
+    let at = Instant::now();
+    node.look("ab", "b");
+    tokio::time::advance(9 * SECOND).await;
+    let seen = node.repeat("abc", "b", at);
+    assert_eq!(node.ages(&seen, "a"), [Some(9), Some(9)]);
+    assert_eq!(node.ages(&seen, "c"), [None, None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_sandboxes_differ_stays_known_as_static() {
+    let mut node = Observer::new();
+    for source in [ConfigSource::File, ConfigSource::Api] {
+        node.config_source = Some(source);
+        let seen = node.look("a", "b");
+        let known = seen[&uid("a")];
+        assert_eq!(known.config_source, Some(ConfigSource::File));
+        assert_eq!(known.absent_since, None);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -488,4 +529,33 @@ async fn above_that_bound_a_pod_that_was_static_stays_known_as_static() {
     let seen = node.look("", "b");
     assert_eq!(seen[&uid("a")].config_source, Some(ConfigSource::File));
     assert!(!seen.contains_key(&uid("b")));
+}
+
+#[test]
+fn an_incomplete_look_has_every_record_only_of_pods_of_the_api_server_with_their_sandboxes() {
+    let is_whole = |sandboxes: Vec<PodSandbox>, containers: Vec<Container>, malformed| {
+        let sandboxes = runtime::Listing {
+            whole_pods: [uid("a")].into(),
+            malformed,
+            ..listed(sandboxes, Coverage::Living)
+        };
+        let containers = listed(containers, Coverage::Whole);
+        whole_pods(&Ok(containers), &Ok(sandboxes)).contains(&uid("a"))
+    };
+    let of = |source| PodSandbox {
+        config_source: Some(source),
+        ..sandbox('a')
+    };
+    let (api, file) = (of(ConfigSource::Api), of(ConfigSource::File));
+    let inside = exited('a', None);
+    let elsewhere = Container {
+        sandbox_id: PodSandboxId::new("unseen").unwrap(),
+        ..inside.clone()
+    };
+    assert!(is_whole(vec![api.clone()], vec![inside.clone()], 0));
+    assert!(!is_whole(vec![api.clone()], vec![inside], 1));
+    assert!(!is_whole(vec![api.clone()], vec![elsewhere], 0));
+    assert!(!is_whole(vec![file.clone(), api], Vec::new(), 0));
+    assert!(!is_whole(vec![file], Vec::new(), 0));
+    assert!(!is_whole(Vec::new(), Vec::new(), 0));
 }
