@@ -425,7 +425,7 @@ mod tests {
         let (journal, jobs, _) = hanging();
         let patience = Duration::from_millis(50);
         let began = Instant::now();
-        journal.settled(patience).await;
+        journal.intended("p", &[], patience).await;
         assert!(began.elapsed() >= patience);
         assert!(journal.status().errors["journal"].contains("no answer"));
         let hour = Duration::from_secs(3600);

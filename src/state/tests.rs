@@ -335,6 +335,26 @@ fn an_outcome_without_an_intent_is_written_whole() {
     assert_eq!(whole, "apppod-deletedremoved");
 }
 
+/// A rescue tries again after its rest what failed before it.
+#[test]
+fn a_result_stays_whatever_is_written_of_the_object_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let failed = RemovalOutcome::failed(FailureClass::Other, "no".to_owned());
+    let twice = [Intended(1), tried(1, failed), Intended(1)];
+    let (mut store, _) = live_with(dir.path(), SMALL, &twice);
+    let results = "SELECT group_concat(coalesce(result, 'none'), ' ') FROM removals";
+    assert_eq!(query::<String>(&mut store, results), "failed none");
+    let entry = tried(1, RemovalOutcome::REMOVED);
+    store.write(Sync::Later, |it| put(it, entry)).unwrap();
+    let object = (Target::Containers, removal(1).subject.id);
+    store
+        .write(Sync::Later, |it| {
+            passes::put_not_begun(it, "p-1", &[object].into())
+        })
+        .unwrap();
+    assert_eq!(query::<String>(&mut store, results), "failed removed");
+}
+
 #[test]
 fn a_hundred_thousand_removals_stay_within_the_bounds() {
     let dir = tempfile::tempdir().unwrap();
