@@ -255,7 +255,7 @@ impl PassRun<'_> {
         let (Pods::Known(list), Ok(containers)) = (&look.pods, &look.containers) else {
             return;
         };
-        let is_whole = containers.coverage == Coverage::Whole && containers.malformed == 0;
+        let is_whole = containers.coverage == Coverage::Whole;
         if !events.tells_pods() || !is_whole {
             return;
         }

@@ -104,9 +104,7 @@ impl ObserverInner {
         let mut ages = self.ages.lock();
         // A row without a name, or an unseen row, might use any image.
         let users = containers.as_ref().ok();
-        if let Some(users) =
-            users.filter(|list| list.malformed == 0 && list.coverage == Coverage::Whole)
-        {
+        if let Some(users) = users.filter(|list| list.coverage == Coverage::Whole) {
             ages.note(&uses(rows, &users.rows, &details.volume_images), now);
         }
         let filesystem = filesystems.as_ref().ok().and_then(|fs| fs.image.first());

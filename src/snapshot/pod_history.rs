@@ -205,12 +205,9 @@ impl PodEntry {
     }
 }
 
-/// A row without an id may belong to a living pod.
 fn coverage_of<T>(part: &ListResult<T>) -> Coverage {
-    match part {
-        Ok(list) if list.malformed == 0 => list.coverage,
-        Ok(_) | Err(_) => Coverage::Partial,
-    }
+    part.as_ref()
+        .map_or(Coverage::Partial, |list| list.coverage)
 }
 
 /// How far an answer is trusted, compared with what the same look found.
