@@ -19,7 +19,7 @@ use super::filter::Question;
 use super::hold;
 use super::lines::{Lines, LinesTo};
 use super::lock::LockHeld;
-use super::outage;
+use super::outage::OutageWrite;
 use super::passes::{self, RemovalEnd, RemovalIntent};
 use super::store::{StateDir, Stored};
 use super::writer::{
@@ -226,13 +226,7 @@ impl Journal {
 
     /// Saves image ages, in place of ages that still wait.
     pub fn save_ages(&self, ages: &ImageAges) {
-        let Some(inner) = self.inner.as_deref() else {
-            return;
-        };
-        let waiting = inner.health.ages.lock().replace(ages.clone());
-        if waiting.is_none() && !self.send(1, Writer::write_ages) {
-            inner.health.ages.lock().take();
-        }
+        self.put_newest(|it| &it.ages, ages.clone(), Writer::write_ages);
     }
 
     /// Writes the hold of all nodes in place of the last one; `None`: nothing is held.
@@ -242,11 +236,10 @@ impl Journal {
         });
     }
 
-    /// Writes since when a list has been over its limit; `None`: none is.
+    /// Writes since when a list has been over its limit (`None`: none is), in place of what still waits: each look
+    /// writes it.
     pub fn outage(&self, since: Option<Timestamp>) {
-        self.put(1, PassPhase::Outside, move |writing| {
-            outage::put(writing, since)
-        });
+        self.put_newest(|it| &it.outage, OutageWrite(since), Writer::write_outage);
     }
 
     /// Asks the database, behind what waits to be written.
@@ -351,6 +344,23 @@ impl Journal {
             }
         };
         tokio::join!(self.settled(at_most), lines);
+    }
+
+    /// Lets a value wait for the disk in place of an older one.
+    fn put_newest<T>(
+        &self,
+        place: fn(&WriterHealth) -> &Mutex<Option<T>>,
+        value: T,
+        write: fn(&mut Writer),
+    ) {
+        let Some(inner) = self.inner.as_deref() else {
+            return;
+        };
+        let place = place(&inner.health);
+        let waiting = place.lock().replace(value);
+        if waiting.is_none() && !self.send(1, write) {
+            place.lock().take();
+        }
     }
 
     fn put(
@@ -475,6 +485,19 @@ mod tests {
         // The thread took them: the next ages are queued again.
         journal.save_ages(&ages);
         assert_eq!(jobs.try_iter().count(), 1);
+        assert_eq!(failures.get(), 0);
+    }
+
+    #[test]
+    fn a_disk_that_hangs_keeps_only_the_newest_word_on_an_outage() {
+        let (journal, jobs, failures) = hanging();
+        for second in 0..100 {
+            journal.outage(Timestamp::from_second(second).ok());
+        }
+        journal.outage(None);
+        assert_eq!(jobs.try_iter().count(), 1, "one that waits");
+        let inner = journal.inner.as_deref().unwrap();
+        assert_eq!(inner.health.outage.lock().take(), Some(OutageWrite(None)));
         assert_eq!(failures.get(), 0);
     }
 

@@ -11,6 +11,10 @@ use crate::model::is_set;
 #[derive(Clone, Copy, Debug)]
 pub struct LastingOutage;
 
+/// What waits to be written: since when an outage lasts, or that none does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OutageWrite(pub(super) Option<Timestamp>);
+
 impl Question for LastingOutage {
     type Answer = Option<Timestamp>;
 

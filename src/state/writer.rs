@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use super::ages::ImageAges;
 use super::database::{Database, Error, Sync, Writing};
 use super::lock::{LockHeld, Unusable};
+use super::outage::{self, OutageWrite};
 use super::passes::{self, RemovalEnd};
 use super::store::{StateDir, Stored};
 
@@ -71,6 +72,8 @@ pub(super) struct WriterHealth {
     status: Mutex<StateStatus>,
     /// Image ages that wait to be written: only the newest, so that a hung disk does not accumulate them.
     pub(super) ages: Mutex<Option<ImageAges>>,
+    /// Since when an outage lasts, if that waits to be written; only the newest too.
+    pub(super) outage: Mutex<Option<OutageWrite>>,
 }
 
 impl WriterHealth {
@@ -83,6 +86,7 @@ impl WriterHealth {
             failures,
             status: Mutex::new(status),
             ages: Mutex::default(),
+            outage: Mutex::default(),
         }
     }
 
@@ -177,6 +181,13 @@ impl Writer {
         let ages = self.health.ages.lock().take();
         if let Some(ages) = ages {
             self.write(PassPhase::Outside, 1, |writing| ages.write(writing.sql));
+        }
+    }
+
+    pub(super) fn write_outage(&mut self) {
+        let since = self.health.outage.lock().take();
+        if let Some(OutageWrite(since)) = since {
+            self.write(PassPhase::Outside, 1, |writing| outage::put(writing, since));
         }
     }
 
