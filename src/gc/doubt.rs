@@ -42,11 +42,14 @@ impl PodDoubt {
             Self::UnseenPods | Self::UnseenRecords => {
                 "ask for another pass when the runtime answers whole lists"
             }
-            Self::MayRun => "find out what became of that container",
+            Self::MayRun => "find out what became of the container in state unknown",
             Self::Origin | Self::NoOtherPod | Self::MirrorsOnly => {
                 "another source may know more (docs/pods.md)"
             }
-            Self::Rebooted => "ask for another pass after that time",
+            Self::Rebooted => {
+                let after = span(AFTER_REBOOT);
+                return format!("ask for another pass {after} after the start of the machine");
+            }
             Self::OlderList => "ask for another pass when the list was written again",
         };
         remedy.to_owned()

@@ -128,11 +128,11 @@ impl<'a> Explainer<'a> {
             words: String::new(),
         };
         let is_static = listed.is_some_and(SourcePod::is_static);
-        facts.words = self.facts_words(&facts, is_static, self.pod_text(subject));
+        facts.words = self.facts_words(&facts, is_static, subject);
         facts
     }
 
-    fn facts_words(&self, facts: &PodFacts, is_static: bool, text: String) -> String {
+    fn facts_words(&self, facts: &PodFacts, is_static: bool, subject: &Subject) -> String {
         let source = &facts.source;
         let known = match (facts.state, facts.listed.as_deref()) {
             (PodKnowledge::Active, _) if is_static => {
@@ -144,7 +144,17 @@ impl<'a> Explainer<'a> {
             (PodKnowledge::Active, _) => format!("{source} lists it, not finished"),
             (PodKnowledge::Terminated, _) => format!("{source} lists it as finished"),
             (PodKnowledge::Deleted, _) => format!("{source} does not list it"),
-            (PodKnowledge::Absent | PodKnowledge::Assumed | PodKnowledge::Unknown, _) => text,
+            (PodKnowledge::Absent, _) => format!(
+                "{source} does not list it; it counts as deleted after pods.settle ({})",
+                span(self.facts.policy.pods.settle)
+            ),
+            (PodKnowledge::Assumed, _) => {
+                format!(
+                    "assume_finished_after decides, because {}",
+                    self.facts.doubt_words(subject)
+                )
+            }
+            (PodKnowledge::Unknown, _) => self.facts.doubt_words(subject),
         };
         let since = |words: &str, at: Option<jiff::Timestamp>| {
             at.map_or_else(String::new, |at| {
@@ -203,5 +213,58 @@ fn is_by_pod(reason: KeepReason, rules: &[RuleLine]) -> bool {
         | KeepReason::ForeignName
         | KeepReason::TargetExists
         | KeepReason::NotAsked => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::super::super::{Policy, plan};
+    use super::*;
+    use crate::model::{PodHistory, PodSourceKind, PodUid, Snapshot};
+
+    #[test]
+    fn what_is_known_of_a_pod_is_said_once() {
+        let pod = PodRef {
+            uid: PodUid::new("0d5f6a2c-1111-4222-8333-0123456789ab").unwrap(),
+            namespace: "shop".into(),
+            name: "web".into(),
+        };
+        let history = PodHistory {
+            absent_since: Timestamp::from_second(97).ok(),
+            ..PodHistory::default()
+        };
+        let snapshot = Snapshot {
+            pod_history: [(pod.uid.clone(), history)].into(),
+            ..Snapshot::empty(Timestamp::from_second(100).unwrap())
+        };
+        let policy = Policy::default();
+        let plan = plan(&snapshot, &policy, &[Target::Containers].into());
+        let explainer = Explainer::of(&snapshot, &policy, &plan, PodSourceKind::Kubelet);
+        for (pod_state, words) in [
+            (
+                PodKnowledge::Absent,
+                "pod shop/web is absent: the kubelet does not list it; it counts as deleted after pods.settle (10s), \
+                 absent for 3s",
+            ),
+            (
+                PodKnowledge::Unknown,
+                "pod shop/web is unknown: no pod source is configured or found (pods.source), absent for 3s",
+            ),
+        ] {
+            let subject = Subject {
+                target: Target::Containers,
+                id: "c".into(),
+                name: "app".into(),
+                pod: Some(pod.clone().into()),
+                pod_state,
+                attempt: 0,
+                created_at: Timestamp::UNIX_EPOCH,
+                age_seconds: 0,
+                image: None,
+            };
+            assert_eq!(explainer.pod_facts(&pod, &subject).words, words);
+        }
     }
 }
