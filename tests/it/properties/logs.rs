@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crisweep::gc::check::check;
 use crisweep::gc::{self, Expected, KeptObject, Plan, Removal, Verdict};
 use crisweep::model::{
-    Container, LinkTarget, LinkedContainer, PodUid, Pods, RemoveReason, RemovedContainer, Snapshot,
-    Target, Targets,
+    Container, Coverage, Labels, LinkTarget, LinkedContainer, PodSandbox, PodSandboxId,
+    PodSandboxState, PodUid, Pods, RemoveReason, RemovedContainer, Snapshot, Target, Targets,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -246,6 +246,38 @@ proptest! {
                 *inode += 1;
                 prop_assert_eq!(broken(&forged)[0].rule, "is not the object that was planned");
             }
+        }
+    }
+
+    #[test]
+    fn a_log_that_found_an_owner_is_reported(node in log_nodes()) {
+        for removal in plan_of(&node).removals_of(Target::Logs) {
+            let broken = |changed: &Snapshot| {
+                !check(std::slice::from_ref(removal), changed, &node.policy).is_empty()
+            };
+            let mut part = node.snapshot.clone();
+            part.seen.containers = Coverage::Living;
+            let is_link = removal.reason == RemoveReason::DeadLink;
+            prop_assert!(is_link || broken(&part), "not all is seen: {removal:?}");
+            if !matches!(removal.expected, Expected::PodLogDir { .. }) {
+                continue;
+            }
+            let mut owned = node.snapshot.clone();
+            owned.sandboxes.push(PodSandbox {
+                id: PodSandboxId::new("dead").unwrap(),
+                pod: removal.subject.pod.clone(),
+                attempt: 0,
+                state: PodSandboxState::NotReady,
+                created_at: Timestamp::UNIX_EPOCH,
+                config_source: None,
+                labels: Labels::default(),
+            });
+            prop_assert!(broken(&owned), "its pod has a sandbox: {removal:?}");
+            let mut younger = node.snapshot.clone();
+            if let Pods::Known(list) = &mut younger.pods {
+                list.as_of = Some(removal.subject.created_at);
+            }
+            prop_assert!(broken(&younger), "the list is as old: {removal:?}");
         }
     }
 }

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crisweep::gc::check::check;
-use crisweep::gc::{Expected, KeptObject, Limit, PodKnowledge, Removal};
+use crisweep::gc::{Expected, KeptObject, Limit, PodKnowledge, Policy, Removal};
 use crisweep::model::{
-    ContainerState, Image, Images, KeepReason, Pods, PodsUnknown, RemoveReason, Target,
+    ConfigSource, Container, ContainerId, ContainerState, Coverage, Image, Images, KeepReason,
+    Outage, PodSandbox, PodSandboxId, Pods, PodsUnknown, RemoveReason, Snapshot, Target,
 };
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
-use super::node::{Node, Oddity, nodes};
+use super::belief::is_newest_container;
+use super::node::{Node, Oddity, ago, nodes};
 use super::{config, images_of, plan_of};
 
 pub(super) fn forge(node: &Node, kept: &KeptObject, reason: RemoveReason) -> Removal {
@@ -178,6 +180,170 @@ proptest! {
                 let broken = check(std::slice::from_ref(removal), &changed, &node.policy);
                 prop_assert!(!broken.is_empty(), "{removal:?}");
             }
+        }
+    }
+
+    #[test]
+    fn what_an_incomplete_list_may_hide_is_reported(node in nodes(Oddity::Any)) {
+        let removals = plan_of(&node).removals;
+        let mut unseen = [node.snapshot.clone(), node.snapshot.clone()];
+        unseen[0].seen.containers = Coverage::Living;
+        unseen[1].seen.sandboxes = Coverage::Partial;
+        for part in unseen {
+            let broken = check(&removals, &part, &node.policy);
+            let by_containers = part.seen.containers != Coverage::Whole;
+            for removal in &removals {
+                let target = removal.subject.target;
+                let needs_it = target == Target::Images
+                    || target == Target::Sandboxes && by_containers
+                    || removal.reason == RemoveReason::OverCap;
+                let id = removal.subject.id.as_str();
+                prop_assert!(!needs_it || broken.iter().any(|it| it.id == id), "{removal:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pod_that_only_seems_to_be_seen_whole_is_not_deleted(mut node in nodes(Oddity::Any)) {
+        node.policy.pods.quiet = Duration::ZERO;
+        let removals = plan_of(&node).removals;
+        let of_containers = |it: &&Removal| {
+            it.subject.target == Target::Containers && it.reason == RemoveReason::PodDeleted
+        };
+        for removal in removals.iter().filter(of_containers) {
+            let uid = &removal.subject.pod.as_ref().expect("a deleted pod").uid;
+            let mut part = node.snapshot.clone();
+            part.seen.containers = Coverage::Living;
+            part.whole_pods = [uid.clone()].into();
+            if let Pods::Known(list) = &mut part.pods {
+                list.as_of = Some(part.taken_at);
+            }
+            let broken = |part: &Snapshot| {
+                check(std::slice::from_ref(removal), part, &node.policy)
+            };
+            let mut changed = part.clone();
+            for sandbox in changed.sandboxes.iter_mut() {
+                sandbox.pod = sandbox.pod.take().filter(|pod| pod.uid != *uid);
+            }
+            prop_assert!(!broken(&changed).is_empty(), "without a sandbox: {removal:?}");
+            for container in part.containers.iter_mut() {
+                container.sandbox_id = PodSandboxId::new("unseen").unwrap();
+            }
+            prop_assert!(!broken(&part).is_empty(), "in an unseen sandbox: {removal:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_exited_at_an_unknown_time_outlives_the_list(mut node in nodes(Oddity::Any)) {
+        node.policy.pods.quiet = Duration::ZERO;
+        let removals = plan_of(&node).removals;
+        let deleted = removals.iter().filter(|it| it.reason == RemoveReason::PodDeleted);
+        for removal in deleted {
+            let uid = removal.subject.pod.as_ref().map(|pod| &pod.uid);
+            let mut changed = node.snapshot.clone();
+            let mut containers = changed.containers.iter_mut();
+            let other = containers.find(|it| {
+                it.pod.as_ref().map(|pod| &pod.uid) == uid
+                    && it.state == ContainerState::Exited
+                    && it.id.as_str() != removal.subject.id.as_str()
+            });
+            if let (Some(other), Pods::Known(list)) = (other, &mut changed.pods) {
+                other.finished_at = None;
+                list.as_of = Some(changed.taken_at);
+                let broken = check(std::slice::from_ref(removal), &changed, &node.policy);
+                prop_assert!(!broken.is_empty(), "{removal:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pod_whose_source_is_not_sure_is_not_deleted(mut node in nodes(Oddity::Any)) {
+        node.policy.pods.quiet = Duration::ZERO;
+        let removals = plan_of(&node).removals;
+        for removal in removals.iter().filter(|it| it.reason == RemoveReason::PodDeleted) {
+            let uid = &removal.subject.pod.as_ref().expect("a deleted pod").uid;
+            let of_pod = |it: &PodSandbox| it.pod.as_ref().is_some_and(|pod| pod.uid == *uid);
+            let changed = |by_sandboxes, by_history| {
+                let mut changed = node.snapshot.clone();
+                for sandbox in changed.sandboxes.iter_mut().filter(|it| of_pod(it)) {
+                    sandbox.config_source = by_sandboxes;
+                }
+                let history = changed.pod_history.entry(uid.clone()).or_default();
+                history.config_source = by_history;
+                changed
+            };
+            let broken = |changed: &Snapshot| {
+                !check(std::slice::from_ref(removal), changed, &node.policy).is_empty()
+            };
+            let mut unnamed = changed(None, None);
+            unnamed.sandboxes.retain(|it| !of_pod(it));
+            unnamed.seen.sandboxes = Coverage::Living;
+            prop_assert!(broken(&unnamed), "none is named: {removal:?}");
+            if node.snapshot.sandboxes.iter().any(of_pod) {
+                let contradicted = changed(Some(ConfigSource::Api), Some(ConfigSource::File));
+                prop_assert!(broken(&contradicted), "two are named: {removal:?}");
+                let mut mirrored = changed(Some(ConfigSource::File), None);
+                if let Pods::Known(list) = &mut mirrored.pods {
+                    list.by_mirrors = true;
+                }
+                prop_assert!(broken(&mirrored), "the list has mirror pods: {removal:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_newest_record_stays_while_the_kubelet_may_not_know_the_end(mut node in nodes(Oddity::Any)) {
+        node.policy.pods.quiet = Duration::from_secs(60);
+        node.policy.assume_finished_after = None;
+        node.snapshot.outage = None;
+        for history in node.snapshot.pod_history.values_mut() {
+            history.over_since = None;
+        }
+        let newest = |it: &&Container| is_newest_container(&node.snapshot, it);
+        let newest: Vec<&Container> = node.snapshot.containers.iter().filter(newest).collect();
+        for removal in plan_of(&node).removals {
+            let id = removal.subject.id.as_str();
+            let Some(newest) = newest.iter().find(|it| it.id.as_str() == id) else { continue };
+            if removal.reason != RemoveReason::PodDeleted {
+                continue;
+            }
+            let early = |changed: &Snapshot, policy: &Policy| {
+                !check(std::slice::from_ref(&removal), changed, policy).is_empty()
+            };
+            let mut changed = node.snapshot.clone();
+            changed.seen.containers = Coverage::Living;
+            prop_assert!(early(&changed, &node.policy), "a later exit was not seen: {removal:?}");
+
+            let mut changed = node.snapshot.clone();
+            let undated = Container {
+                id: ContainerId::new("undated").unwrap(),
+                name: "other".into(),
+                state: ContainerState::Exited,
+                finished_at: None,
+                ..(*newest).clone()
+            };
+            changed.containers.push(undated);
+            prop_assert!(early(&changed, &node.policy), "an exit has no time: {removal:?}");
+
+            let mut changed = node.snapshot.clone();
+            let ended = Outage {
+                first_seen: Timestamp::UNIX_EPOCH,
+                last_seen: ago(30),
+                fits_since: Some(ago(20)),
+            };
+            changed.outage = Some(ended);
+            let assuming = Policy {
+                assume_finished_after: Some(Duration::from_secs(1)),
+                ..node.policy.clone()
+            };
+            prop_assert!(early(&changed, &assuming), "the lists did not fit: {removal:?}");
+            prop_assert!(early(&changed, &node.policy), "the lists did not fit: {removal:?}");
+
+            changed.outage = Some(Outage { fits_since: Some(ago(14)), ..ended });
+            let uid = &removal.subject.pod.as_ref().expect("a deleted pod").uid;
+            let history = changed.pod_history.entry(uid.clone()).or_default();
+            history.over_since = Some(ago(3600));
+            prop_assert!(early(&changed, &node.policy), "the lists have just fit: {removal:?}");
         }
     }
 

@@ -36,7 +36,6 @@ pub(crate) enum Oddity {
 
 /// One attempt: seconds since the one before, its run time in seconds (negative: unknown), and a number that
 /// selects its state.
-/// number that its state is drawn with.
 type Attempt = (i64, i64, u32);
 
 #[derive(Clone, Debug)]
@@ -382,9 +381,11 @@ fn container(
 
 fn add_foreign(snapshot: &mut Snapshot, index: usize) {
     let created_at = ago(7200 - 60 * i64::try_from(index).unwrap());
+    // The third names none.
+    let sandbox = if index == 2 { "(no id)" } else { "s0-0" };
     snapshot.containers.push(Container {
         id: ContainerId::new(format!("foreign{index}")).unwrap(),
-        sandbox_id: PodSandboxId::new("s0-0").unwrap(),
+        sandbox_id: PodSandboxId::new(sandbox).unwrap(),
         name: "tool".into(),
         attempt: 0,
         state: ContainerState::Exited,
