@@ -87,23 +87,24 @@ async fn a_pod_that_comes_back_is_no_orphan() {
     assert_eq!(reason().await, "has-containers");
 }
 
-#[tokio::test]
-async fn a_pod_that_comes_back_after_the_plan_keeps_its_logs() {
-    let tree = Tree::plain();
-    let rig = Rig::with(
-        living(&tree).build(),
-        // Its looks stream; the question before a removal does not.
-        Options::containerd_2_4(),
-        tree.config(&json!({})),
-    )
-    .await;
-    let gone = tree.dir(GONE);
+/// Begins a pass whose question before a removal hangs, on a runtime whose looks stream and whose questions do not.
+async fn hangs_before_a_removal(rig: &Rig) -> String {
     rig.sim.set_fault(Rpc::ListContainers, Fault::hang());
     let id = rig.begin_gc("target=logs").await;
     until_true("the pass asks before it removes", || {
         rig.sim.call_count(Rpc::ListContainers) > 0
     })
     .await;
+    id
+}
+
+#[tokio::test]
+async fn a_pod_that_comes_back_after_the_plan_keeps_its_logs() {
+    let tree = Tree::plain();
+    let options = Options::containerd_2_4();
+    let rig = Rig::with(living(&tree).build(), options, tree.config(&json!({}))).await;
+    let gone = tree.dir(GONE);
+    let id = hangs_before_a_removal(&rig).await;
     let back = PodSpec::new("gone").uid(UID).exited("app", 0, hours(1));
     rig.sim.add_pod(&back);
     rig.sim.clear_faults();
@@ -119,12 +120,7 @@ async fn a_cancel_during_the_question_before_a_removal_keeps_the_directory() {
     let options = Options::containerd_2_4();
     let rig = Rig::with(living(&tree).build(), options, tree.config(&json!({}))).await;
     let gone = tree.dir(GONE);
-    rig.sim.set_fault(Rpc::ListContainers, Fault::hang());
-    let id = rig.begin_gc("target=logs").await;
-    until_true("the pass asks before it removes", || {
-        rig.sim.call_count(Rpc::ListContainers) > 0
-    })
-    .await;
+    let id = hangs_before_a_removal(&rig).await;
     rig.delete(&format!("/api/v1/passes/{id}")).await;
     rig.sim.clear_faults();
     let pass = rig.finished(&id).await;

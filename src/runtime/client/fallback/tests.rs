@@ -140,7 +140,10 @@ async fn a_whole_list_that_could_not_be_tried_is_tried_at_the_next_look() {
     rig.sim.set_fault(Rpc::ContainerStatus, slow);
     let fail = async {
         // The parts are read by then; the whole list is not tried yet.
-        while rig.sim.call_count(Rpc::ContainerStatus) == 0 {
+        for _ in 0..2000 {
+            if rig.sim.call_count(Rpc::ContainerStatus) > 0 {
+                break;
+            }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let failure = Fault::fail(Code::Internal, "busy");
