@@ -395,10 +395,8 @@ impl<'a> PassRun<'a> {
         let snapshot = self.runner.snapshot(look);
         let mut snapshot = snapshot.map_err(|error| EarlyEnd::NoLook(error.to_string()))?;
         self.hide_failed_images(&mut snapshot);
-        let mut plan = match &self.saved_plan {
-            Some(saved) => gc::plan_within(&snapshot, policy, targets, &saved.objects),
-            None => gc::plan(&snapshot, policy, targets),
-        };
+        let saved = self.saved_plan.as_ref().map(|saved| &saved.objects);
+        let mut plan = gc::plan_within(&snapshot, policy, targets, saved);
         if let Some(pods) = &self.only_pods {
             plan.narrow(pods);
         }

@@ -308,7 +308,7 @@ impl Surplus {
         }
     }
 
-    /// `counted` are the positions of the containers that count for the limits.
+    /// `counts` are the positions of the containers that count for the limits.
     fn of(
         index: &SnapshotIndex<'_>,
         counts: &RowSet,
@@ -319,26 +319,25 @@ impl Surplus {
         let mut limits = Self::none(index);
         // A container beyond the limit of its name stays beyond it, and one that is not the newest stays so,
         // however many more records there are: this also holds on an incomplete look.
-        let mut counted = by_group(index, |it| counts.has(it));
+        let mut left = by_group(index, |it| counts.has(it));
         if rules.keep_first {
-            for group in counted.chunk_by(|a, b| index.group_of(*a) == index.group_of(*b)) {
-                group
-                    .last()
-                    .into_iter()
-                    .for_each(|it| limits.kept_first.add(*it));
+            for group in left.chunk_by(|a, b| index.group_of(*a) == index.group_of(*b)) {
+                if let Some(oldest) = group.last() {
+                    limits.kept_first.add(*oldest);
+                }
             }
         }
         let superseded = &mut limits.superseded;
-        trim(index, &mut counted, rules.max_per_container, superseded);
+        trim(index, &mut left, rules.max_per_container, superseded);
         if rules.max_per_container == Limit::AtMost(0) {
             // The kubelet would remove all. The newest ones that we keep still count for the cap, which may
             // then remove them.
-            counted = by_group(index, |it| limits.superseded.has(it) && newest.has(it));
+            left = by_group(index, |it| limits.superseded.has(it) && newest.has(it));
         }
-        limits.counted = counted.len();
+        limits.counted = left.len();
         match rules.max_dead {
             Limit::AtMost(max_dead) if snapshot.seen.is_all() => {
-                limits.cap(index, counted, max_dead);
+                limits.cap(index, left, max_dead);
             }
             // Unseen records cannot be counted, nor assigned to deleted pods.
             Limit::AtMost(_) | Limit::None => {}

@@ -99,27 +99,24 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
         };
         let kept = judge.kept_ids();
         let mut freed: u128 = 0;
-        let first: Vec<(&Image, Option<Verdict>)> = in_order(snapshot, store)
-            .into_iter()
-            .map(|image| {
-                let verdict = match kept.get(&image.id) {
-                    Some(reason) => Some(Verdict::Keep(*reason)),
-                    None => by_age(snapshot, rules, image).map(Verdict::Remove),
-                };
-                if matches!(verdict, Some(Verdict::Remove(_))) {
-                    freed += u128::from(image.size_bytes);
-                }
-                (image, verdict)
-            })
-            .collect();
+        let mut first: Vec<(&Image, Option<Verdict>)> = Vec::new();
+        for image in in_order(snapshot, store) {
+            let verdict = match kept.get(&image.id) {
+                Some(reason) => Some(Verdict::Keep(*reason)),
+                None => by_age(snapshot, rules, image).map(Verdict::Remove),
+            };
+            if matches!(verdict, Some(Verdict::Remove(_))) {
+                freed += u128::from(image.size_bytes);
+            }
+            first.push((image, verdict));
+        }
         let listed = first.iter().map(|(image, _)| u128::from(image.size_bytes));
         judge.wanted = room::wanted(rules, store.filesystem, freed, listed.sum());
         let mut sum: u128 = 0;
-        let judged = first.into_iter().map(|(image, verdict)| {
+        for (image, verdict) in first {
             let verdict = verdict.unwrap_or_else(|| by_room(image, judge.wanted, &mut sum));
-            (image, verdict)
-        });
-        judge.judged = judged.collect();
+            judge.judged.push((image, verdict));
+        }
         judge
     }
 

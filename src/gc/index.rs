@@ -143,10 +143,11 @@ impl RowRanks {
         keys.sort_unstable_by(|(a, at), (b, bt)| {
             a.cmp(b).then_with(|| (id(*at), at).cmp(&(id(*bt), bt)))
         });
-        let alike = keys.chunk_by(|(a, at), (b, bt)| a == b && id(*at) == id(*bt));
+        // Rows that differ in nothing have one rank, so that the list's order decides nothing.
+        let ties = keys.chunk_by(|(a, at), (b, bt)| a == b && id(*at) == id(*bt));
         let mut by_place = vec![RowRank::default(); rows.len()];
-        for (alike, by_creation) in alike.zip(0..) {
-            for ((_, attempt, _), place) in alike {
+        for (ties, by_creation) in ties.zip(0..) {
+            for ((_, attempt, _), place) in ties {
                 if let Some(rank) = by_place.get_mut(*place as usize) {
                     *rank = RowRank {
                         attempt: *attempt,

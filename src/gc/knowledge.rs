@@ -96,9 +96,9 @@ impl<'a> Knowledge<'a> {
     /// Treats unknown pods without a sign of life as deleted, as an answer might show them to be.
     pub(super) fn with_the_quiet_unknown_deleted(mut self) -> Self {
         for (pod, state) in self.pods.iter().zip(&mut self.states) {
-            let told = !can_never_be_listed(self.node.snapshot, pod.uid);
+            let can_be_listed = !can_never_be_listed(self.node.snapshot, pod.uid);
             let quiet = pod.is_quiet() && !pod.starts;
-            if *state == PodKnowledge::Unknown && quiet && told {
+            if *state == PodKnowledge::Unknown && quiet && can_be_listed {
                 *state = PodKnowledge::Deleted;
             }
         }
@@ -337,7 +337,7 @@ fn missing_live_pod<'a>(
     }
     // The operator declares that a container in state unknown is dead.
     let unknown_is_dead = policy.containers.include_unknown;
-    let may_live = |pod: &PodSigns<'_>| pod.lives() || !pod.is_quiet() && !unknown_is_dead;
+    let may_live = |pod: &PodSigns<'_>| pod.lives() || pod.may_run && !unknown_is_dead;
     pods.iter()
         .find(|pod| may_live(pod) && pod.listed.is_none())
         .map(|pod| pod.uid)
@@ -348,9 +348,8 @@ fn vouched(snapshot: &Snapshot) -> BTreeSet<ConfigSource> {
     let Pods::Known(list) = &snapshot.pods else {
         return BTreeSet::new();
     };
-    let mut sources = ConfigSource::ALL.to_vec();
-    sources.retain(|source| list.vouches_for(*source));
-    sources.into_iter().collect()
+    let sources = ConfigSource::ALL.into_iter();
+    sources.filter(|it| list.vouches_for(*it)).collect()
 }
 
 /// What holds for every pod of a node.
@@ -389,7 +388,7 @@ impl NodeKnowledge<'_> {
                 self.require_living_pods()?;
                 if pod.lives() {
                     Ok(PodKnowledge::Active)
-                } else if !pod.is_quiet() {
+                } else if pod.may_run {
                     Err(PodDoubt::MayRun)
                 } else if self.snapshot.seen.is_all() {
                     Ok(PodKnowledge::Terminated)
@@ -399,7 +398,7 @@ impl NodeKnowledge<'_> {
                 }
             }
             None => {
-                self.would_be_listed(list, pod)?;
+                self.require_entry(list, pod)?;
                 Ok(self.by_absence(pod))
             }
         }
@@ -415,7 +414,7 @@ impl NodeKnowledge<'_> {
     }
 
     /// Refuses a list that might lack the pod although it existed.
-    fn would_be_listed(&self, list: &PodList, pod: &PodSigns<'_>) -> Result<(), PodDoubt> {
+    fn require_entry(&self, list: &PodList, pod: &PodSigns<'_>) -> Result<(), PodDoubt> {
         self.require_living_pods()?;
         match self.source(pod) {
             SandboxSource::One(source) if self.vouched.contains(&source) => {}
@@ -474,9 +473,11 @@ impl NodeKnowledge<'_> {
     }
 
     fn is_static(&self, pod: &PodSigns<'_>) -> bool {
-        let source = self.source(pod);
-        let unsaid = source == SandboxSource::None && !is_static_shaped(pod.uid);
-        source != SandboxSource::One(ConfigSource::Api) && !unsaid
+        match self.source(pod) {
+            SandboxSource::One(source) => source != ConfigSource::Api,
+            SandboxSource::Several => true,
+            SandboxSource::None => is_static_shaped(pod.uid),
+        }
     }
 
     fn may_assume_finished(&self, policy: &Policy, pod: &PodSigns<'_>) -> bool {

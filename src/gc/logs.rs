@@ -36,21 +36,21 @@ pub(super) fn judge<'a>(
     policy: &Policy,
     knowledge: &Knowledge<'a>,
     gone: &RowSet,
-    mut each: impl FnMut(LogObject<'a>, Verdict),
-) {
+) -> Vec<(LogObject<'a>, Verdict)> {
     let snapshot = knowledge.index.snapshot;
+    let mut judged = Vec::new();
     let states = states(snapshot);
     for dir in &snapshot.logs.dirs {
         let verdict = LogDirJudge::new(policy, knowledge, dir).verdict();
-        each(LogObject::Dir(dir), if_enabled(policy, verdict));
+        judged.push((LogObject::Dir(dir), if_enabled(policy, verdict)));
     }
     for link in &snapshot.logs.links {
         let verdict = LogLinkJudge::new(policy, &states, link).verdict();
-        each(LogObject::Link(link), if_enabled(policy, verdict));
+        judged.push((LogObject::Link(link), if_enabled(policy, verdict)));
     }
     // While logs are switched off, passes do not note removed containers.
     if !policy.logs.enabled || snapshot.removed.is_empty() && gone.iter().next().is_none() {
-        return;
+        return judged;
     }
     // After a manual removal of a record two containers can share a log file; it is removed once, as the older one's.
     let mut seen = BTreeSet::new();
@@ -73,9 +73,10 @@ pub(super) fn judge<'a>(
     for container in snapshot.removed.iter().cloned().chain(planned) {
         if seen.insert(container.log_path.clone()) {
             let verdict = container_verdict(&writers, policy, &container);
-            each(LogObject::Container(container), verdict);
+            judged.push((LogObject::Container(container), verdict));
         }
     }
+    judged
 }
 
 /// The remaining containers, by id and by log file.

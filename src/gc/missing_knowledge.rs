@@ -21,19 +21,20 @@ pub fn kept_for_missing_knowledge(
     policy: &Policy,
     targets: &BTreeSet<Target>,
 ) -> BTreeMap<(Target, PodDoubt), (usize, bool)> {
-    let known = Knowledge::of(snapshot, policy);
     // `pods.quiet` ends by itself: it is no missing knowledge.
-    let mut supposed = policy.clone();
-    supposed.pods.quiet = Duration::ZERO;
-    let supposition = Knowledge::of(snapshot, policy).with_the_quiet_unknown_deleted();
-    let now = removable_of_unknown(&supposed, &known, &known, targets);
-    let mut more = removable_of_unknown(&supposed, &supposition, &known, targets);
+    let mut without_quiet = policy.clone();
+    without_quiet.pods.quiet = Duration::ZERO;
+    let actual = Knowledge::of(snapshot, policy);
+    let if_deleted = Knowledge::of(snapshot, policy).with_the_quiet_unknown_deleted();
+    let now = removable_of_unknown(&without_quiet, &actual, &actual, targets);
+    let mut more = removable_of_unknown(&without_quiet, &if_deleted, &actual, targets);
     for (why, count) in now {
-        more.entry(why)
-            .and_modify(|more| *more = more.saturating_sub(count));
+        if let Some(more) = more.get_mut(&why) {
+            *more = more.saturating_sub(count);
+        }
     }
     if targets.contains(&Target::Logs) {
-        count_dirs(snapshot, policy, &known, &mut more);
+        count_dirs(snapshot, policy, &actual, &mut more);
     }
     more.retain(|_, count| *count > 0);
     let mut counts: BTreeMap<_, (usize, bool)> = BTreeMap::new();
@@ -54,15 +55,15 @@ pub fn kept_for_unknown_exits<'a>(
     let is_undated =
         |it: &Container| it.state == ContainerState::Exited && it.finished_at.is_none();
     let example = snapshot.containers.iter().find(|it| is_undated(it))?;
-    let mut supposed = snapshot.clone();
-    for row in supposed.containers.iter_mut().filter(|it| is_undated(it)) {
+    let mut dated = snapshot.clone();
+    for row in dated.containers.iter_mut().filter(|it| is_undated(it)) {
         row.finished_at = Some(row.created_at);
     }
     let removable = |snapshot| {
         let plan = plan(snapshot, policy, &[Target::Containers].into());
         plan.removals.len()
     };
-    let more = removable(&supposed).saturating_sub(removable(snapshot));
+    let more = removable(&dated).saturating_sub(removable(snapshot));
     (more > 0).then_some((more, &example.id))
 }
 
@@ -70,23 +71,22 @@ pub fn kept_for_unknown_exits<'a>(
 fn count_dirs(
     snapshot: &Snapshot,
     policy: &Policy,
-    known: &Knowledge<'_>,
+    knowledge: &Knowledge<'_>,
     counts: &mut BTreeMap<(Target, PodDoubt, bool), usize>,
 ) {
     if !policy.logs.enabled || !snapshot.seen.is_all() {
         return;
     }
     let gone = RowSet::none(snapshot.containers.len());
-    logs::judge(policy, known, &gone, |log, verdict| {
-        let LogObject::Dir(dir) = log else { return };
-        let told = |uid: &PodUid| !can_never_be_listed(snapshot, uid.as_str());
-        let old = at_least(snapshot.age(dir.modified_at), policy.logs.grace);
-        if old
+    let can_be_listed = |uid: &PodUid| !can_never_be_listed(snapshot, uid.as_str());
+    for (log, verdict) in logs::judge(policy, knowledge, &gone) {
+        if let LogObject::Dir(dir) = log
             && verdict == Verdict::Keep(KeepReason::PodsUnknown)
-            && let Some(uid) = pod_uid_of(&dir.name).filter(told)
-            && let Some(doubt) = known.doubt(&uid, dir.modified_at)
+            && at_least(snapshot.age(dir.modified_at), policy.logs.grace)
+            && let Some(uid) = pod_uid_of(&dir.name).filter(can_be_listed)
+            && let Some(doubt) = knowledge.doubt(&uid, dir.modified_at)
         {
             *counts.entry((Target::Logs, doubt, false)).or_default() += 1;
         }
-    });
+    }
 }

@@ -9,8 +9,8 @@ use super::knowledge::Knowledge;
 use super::logs::LogObject;
 use super::newer::NewerIds;
 use super::{
-    AgeFrom, Expected, KeptObject, Plan, PlannedObjects, PodDoubt, PodKnowledge, Policy, Removal,
-    Subject, Summary, Verdict, containers, images, logs, sandboxes,
+    Expected, KeptObject, Plan, PlannedObjects, PodDoubt, PodKnowledge, Policy, Removal, Subject,
+    Summary, Verdict, containers, images, logs, sandboxes,
 };
 use crate::model::{
     Container, Image, KeepReason, PodSandbox, PodUid, Quarantined, Snapshot, Target, Text,
@@ -21,21 +21,12 @@ use crate::model::{
 /// is over its limit. Later targets are judged as if the removals of earlier ones were done, as in a real
 /// pass.
 pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) -> Plan {
-    plan_of(snapshot, policy, targets, None)
+    plan_within(snapshot, policy, targets, None)
 }
 
-/// The same, but keeps what an earlier plan does not remove; later targets are judged as if only the removals that
-/// are left were done.
+/// The same, but keeps what an earlier plan, if there is one, does not remove; later targets are judged as if only the
+/// removals that are left were done.
 pub fn plan_within(
-    snapshot: &Snapshot,
-    policy: &Policy,
-    targets: &BTreeSet<Target>,
-    earlier: &PlannedObjects,
-) -> Plan {
-    plan_of(snapshot, policy, targets, Some(earlier))
-}
-
-fn plan_of(
     snapshot: &Snapshot,
     policy: &Policy,
     targets: &BTreeSet<Target>,
@@ -67,21 +58,21 @@ pub fn summarize(
     verdicts.count(targets)
 }
 
-/// Counts what would be removed under `knowledge` of the pods that are unknown in `known`, by why they are, and whether
+/// Counts what would be removed under `supposed` of the pods that are unknown in `actual`, by why they are, and whether
 /// `assume_finished_after` can be short enough for the pod.
 pub(super) fn removable_of_unknown(
     policy: &Policy,
-    knowledge: &Knowledge<'_>,
-    known: &Knowledge<'_>,
+    supposed: &Knowledge<'_>,
+    actual: &Knowledge<'_>,
     targets: &BTreeSet<Target>,
 ) -> BTreeMap<(Target, PodDoubt, bool), usize> {
-    let verdicts = Verdicts::of(policy, knowledge, targets, None);
-    let index = &known.index;
+    let verdicts = Verdicts::of(policy, supposed, targets, None);
+    let index = &actual.index;
     let mut counts = BTreeMap::new();
     let mut count = |target, pod: Option<usize>, verdict: &Verdict| {
-        let unknown = known.at(pod) == PodKnowledge::Unknown;
+        let unknown = actual.at(pod) == PodKnowledge::Unknown;
         let pod = pod.filter(|_| unknown);
-        let doubt = pod.and_then(|pod| Some((known.doubt_at(pod)?, known.is_assumable_at(pod))));
+        let doubt = pod.and_then(|pod| Some((actual.doubt_at(pod)?, actual.is_assumable_at(pod))));
         if let (Verdict::Remove(_), Some((doubt, assumable))) = (verdict, doubt) {
             *counts.entry((target, doubt, assumable)).or_default() += 1;
         }
@@ -143,9 +134,7 @@ impl<'a> Verdicts<'a> {
             verdicts.sandboxes = if_enabled(policy.sandboxes.enabled, judged);
         }
         if targets.contains(&Target::Logs) {
-            logs::judge(policy, knowledge, &gone, |log, verdict| {
-                verdicts.logs.push((log, verdict));
-            });
+            verdicts.logs = logs::judge(policy, knowledge, &gone);
         }
         if targets.contains(&Target::Images) {
             verdicts.images = images::judge(snapshot, policy, &gone);
@@ -302,7 +291,7 @@ impl Plan {
         }
     }
 
-    /// Keeps only removals of these pods.
+    /// Keeps only removals of these pods: for them alone `pods.quiet` is given up, so the others are too young.
     pub fn narrow(&mut self, pods: &BTreeSet<PodUid>) {
         let of_them = |it: &Removal| {
             it.subject
@@ -392,10 +381,8 @@ fn container_subject(
     pod_state: PodKnowledge,
     container: &Container,
 ) -> Subject {
-    let counts_from = match policy.containers.age_from {
-        AgeFrom::Finished => container.finished_at.unwrap_or(container.created_at),
-        AgeFrom::Created => container.created_at,
-    };
+    let counts_from = containers::counts_from(policy.containers.age_from, container);
+    let counts_from = counts_from.unwrap_or(container.created_at);
     Subject {
         target: Target::Containers,
         id: container.id.text().clone(),

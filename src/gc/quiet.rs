@@ -46,20 +46,23 @@ impl QuietJudge<'_> {
         if self.enough.is_zero() {
             return true;
         }
-        let long = self.enough.saturating_mul(UNWATCHED_FACTOR);
         let snapshot = self.snapshot;
+        let long = self.enough.saturating_mul(UNWATCHED_FACTOR);
+        let exited_long_before = |then| self.exited(pod, then, long);
+        let is_over = || {
+            let assumed = state == PodKnowledge::Assumed;
+            self.seen_over(pod) || assumed && self.assumed_for_long(pod)
+        };
         match snapshot.outage {
+            None => is_over() || exited_long_before(snapshot.taken_at),
             // While a list is over its limit the kubelet learns nothing.
-            Some(outage) if outage.lasts(snapshot) => self.exited(pod, outage.first_seen, long),
-            outage => {
-                let could_list = outage.is_none_or(|it| at_least(snapshot.age(it.last_seen), long));
-                // crisweep saw exits during the outage; the kubelet learns of them only after it.
-                let could_sync = outage.is_none_or(|it| self.could_sync_since(it));
-                let assumed = state == PodKnowledge::Assumed;
-                could_sync && self.seen_over(pod)
-                    || could_list && self.exited(pod, snapshot.taken_at, long)
-                    || outage.is_some_and(|it| self.exited(pod, it.first_seen, long))
-                    || could_sync && assumed && self.assumed_for_long(pod)
+            Some(outage) if outage.lasts(snapshot) => exited_long_before(outage.first_seen),
+            Some(outage) => {
+                let could_list = at_least(snapshot.age(outage.last_seen), long);
+                exited_long_before(outage.first_seen)
+                    // crisweep saw exits during the outage; the kubelet learns of them only after it.
+                    || self.could_sync_since(outage) && is_over()
+                    || could_list && exited_long_before(snapshot.taken_at)
             }
         }
     }

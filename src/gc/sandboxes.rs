@@ -197,25 +197,25 @@ fn named(index: &SnapshotIndex<'_>, gone: &RowSet) -> RowSet {
     let of_containers = containers.iter().map(|it| Some(it.sandbox_id.as_str()));
     let ids = Numbering::of(of_sandboxes.chain(of_containers));
     let mut named_ids = RowSet::none(ids.texts().len());
-    // The pods of containers without a sandbox id; `None`: any pod.
-    let mut astray: Vec<Option<usize>> = Vec::new();
+    // The pods of containers without a sandbox id.
+    let mut pods_astray = RowSet::none(index.uids().len());
+    let (mut any_astray, mut without_pod) = (false, false);
     for (place, container) in containers.iter().enumerate() {
         if gone.has(place) {
             continue;
         }
         if container.sandbox_id.is_stand_in() {
-            astray.push(index.pod_of_container(place));
+            any_astray = true;
+            match index.pod_of_container(place) {
+                Some(pod) => pods_astray.add(pod),
+                None => without_pod = true,
+            }
         } else if let Some(id) = ids.at(sandboxes.len() + place) {
             named_ids.add(id);
         }
     }
-    astray.sort_unstable();
-    let may_hold_astray = |pod: Option<usize>| {
-        !astray.is_empty()
-            && (pod.is_none()
-                || astray.first() == Some(&None)
-                || astray.binary_search(&pod).is_ok())
-    };
+    let may_hold_astray =
+        |pod: Option<usize>| without_pod || pod.map_or(any_astray, |pod| pods_astray.has(pod));
     let mut named = RowSet::none(sandboxes.len());
     for place in 0..sandboxes.len() {
         let is_named = ids.at(place).is_some_and(|id| named_ids.has(id));

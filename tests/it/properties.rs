@@ -208,6 +208,22 @@ proptest! {
     }
 
     #[test]
+    fn a_shown_age_never_begins_before_the_creation(mut node in nodes(Oddity::Any)) {
+        for container in node.snapshot.containers.iter_mut() {
+            // The clock stepped back while it ran.
+            let before = container.created_at - SignedDuration::from_hours(1);
+            container.finished_at = container.finished_at.map(|_| before);
+        }
+        let plan = plan_of(&node);
+        let planned = plan.removals.iter().map(|it| &it.subject);
+        for shown in planned.chain(plan.kept.iter().map(|it| &it.subject)) {
+            let since = node.snapshot.taken_at.duration_since(shown.created_at);
+            let is_container = shown.target == Target::Containers;
+            prop_assert!(!is_container || shown.age_seconds <= since.as_secs().max(0));
+        }
+    }
+
+    #[test]
     fn a_container_that_runs_again_is_not_still_due(node in nodes(Oddity::Any)) {
         let first = plan_of(&node);
         let mut fresh = node.clone();

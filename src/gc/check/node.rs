@@ -68,7 +68,8 @@ pub(super) struct RowFacts {
     pub(super) claim: Option<Claim>,
     /// Another record has the same id, and may contradict it.
     pub(super) id_is_shared: bool,
-    /// A sandbox of its pod has a higher attempt, and one was created later (maybe another).
+    /// A record of its pod (a container's: of its name, too) has a higher attempt, and one was created later (maybe
+    /// another).
     pub(super) superseded: bool,
 }
 
@@ -339,7 +340,9 @@ impl<'a> CheckedNode<'a> {
                 Target::Sandboxes => self.sandboxes.get_mut(row).map(|it| &mut it.facts),
                 Target::Logs | Target::Images => None,
             };
-            facts.map(|facts| facts.claim.get_or_insert(Claim::of(place, removal)));
+            if let Some(facts) = facts {
+                facts.claim.get_or_insert(Claim::of(place, removal));
+            }
         }
         for container in self.containers.iter().filter(|it| it.sandbox.is_none()) {
             let pod = container.facts.pod;
