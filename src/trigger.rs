@@ -238,7 +238,7 @@ impl Worker {
     pub async fn run(&self) {
         let mut fleet = self.inner.fleet.changes();
         while !self.inner.shutdown.is_cancelled() {
-            if let Some((queued, record)) = self.next() {
+            if let Some((queued, record)) = self.take_next() {
                 self.inner.fleet.want_slot(!queued.budgeted.is_empty());
                 self.run_one(&queued, &record).await;
                 // Give the slot back after each pass, so that other nodes have their turn.
@@ -273,7 +273,7 @@ impl Worker {
     }
 
     /// Takes the next pass that may begin, with its record.
-    fn next(&self) -> Option<(QueuedPass, Arc<PassRecord>)> {
+    fn take_next(&self) -> Option<(QueuedPass, Arc<PassRecord>)> {
         let now = self.inner.began.elapsed();
         let mut guard = self.state();
         let state = &mut *guard;

@@ -13,7 +13,7 @@ impl PassRun<'_> {
     /// Runs batches of some targets side by side, all resting on `look`: reports that they begin, and starts none of
     /// their removals before all are in the journal. Returns the number of the first batch, and how many of its removals
     /// have not started; those are open now.
-    pub(super) async fn run(
+    pub(super) async fn run_batches(
         &mut self,
         batches: Vec<(Target, Vec<Removal>)>,
         until: ReturnWhen,

@@ -227,7 +227,7 @@ impl PassRun<'_> {
                     if !logs.is_empty() {
                         batches.push((Target::Logs, logs));
                     }
-                    let (number, unstarted) = self.run(batches, until, look).await;
+                    let (number, unstarted) = self.run_batches(batches, until, look).await;
                     // A lost removal may have succeeded, so it still counts against the bound.
                     let started = size.saturating_sub(unstarted) as u64;
                     self.removals_left = self.removals_left.saturating_sub(started);

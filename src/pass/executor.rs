@@ -173,7 +173,7 @@ impl Executor {
             let context = RemovalContext::of(look, &removal, &self.remover);
             let remover = Arc::clone(&self.remover);
             let task = self.running.spawn(async move {
-                let outcome = remove(&remover, &context, &removal).await;
+                let (Ok(outcome) | Err(outcome)) = remove(&remover, &context, &removal).await;
                 (number, removal, outcome, at.elapsed())
             });
             let started = RunningRemoval {

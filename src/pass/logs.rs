@@ -30,7 +30,7 @@ impl PassRun<'_> {
         let logs = self.due_logs(look);
         if !logs.is_empty() {
             let batches = vec![(Target::Logs, logs)];
-            self.run(batches, ReturnWhen::OnlySlow, look).await;
+            self.run_batches(batches, ReturnWhen::OnlySlow, look).await;
         }
     }
 

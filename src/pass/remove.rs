@@ -124,9 +124,7 @@ impl Remover {
 /// of megabytes in memory.
 #[derive(Clone, Debug)]
 pub(super) enum RemovalContext {
-    /// A container, what its evidence says of its pod, since when one that was only created may be about to start, and
-    /// whose it is.
-    Container(ContainerId, PodMeta, Timestamp, Keeper),
+    Container(ContainerContext),
     /// A sandbox, and whose it is.
     Sandbox(PodSandboxId, Keeper),
     /// A log.
@@ -135,6 +133,17 @@ pub(super) enum RemovalContext {
     Image(Arc<Look>),
     /// A container or sandbox without an id.
     NoId,
+}
+
+/// What the removal of a container needs to know.
+#[derive(Clone, Debug)]
+pub(super) struct ContainerContext {
+    id: ContainerId,
+    /// What its evidence says of its pod.
+    origin: PodMeta,
+    /// Since when one that was only created may be about to start.
+    starts_since: Timestamp,
+    keeper: Keeper,
 }
 
 /// The runtime that keeps an object, where it differs from others.
@@ -170,8 +179,12 @@ impl RemovalContext {
         let keeper = Keeper::of(look);
         let context = match removal.subject.target {
             Target::Containers => ContainerId::new(id).map(|id| {
-                let origin = remover.evidence.origin(look, removal);
-                Self::Container(id, origin, starts_since, keeper)
+                Self::Container(ContainerContext {
+                    id,
+                    origin: remover.evidence.origin(look, removal),
+                    starts_since,
+                    keeper,
+                })
             }),
             Target::Sandboxes => PodSandboxId::new(id).map(|id| Self::Sandbox(id, keeper)),
             Target::Logs => Some(Self::Log),
@@ -186,22 +199,10 @@ pub(super) async fn remove(
     remover: &Remover,
     context: &RemovalContext,
     removal: &Removal,
-) -> RemovalOutcome {
-    match try_remove(remover, context, removal).await {
-        Ok(outcome) | Err(outcome) => outcome,
-    }
-}
-
-async fn try_remove(
-    remover: &Remover,
-    context: &RemovalContext,
-    removal: &Removal,
 ) -> RemovalStep<RemovalOutcome> {
     not_needed(remover, removal, &remover.newer).await?;
     match context {
-        RemovalContext::Container(id, origin, starts_since, keeper) => {
-            container(remover, removal, id, origin, (*starts_since, *keeper)).await
-        }
+        RemovalContext::Container(context) => container(remover, removal, context).await,
         RemovalContext::Sandbox(id, keeper) => {
             sandbox::sandbox(remover, removal, id, *keeper).await
         }
@@ -214,11 +215,9 @@ async fn try_remove(
 async fn container(
     remover: &Remover,
     removal: &Removal,
-    id: &ContainerId,
-    origin: &PodMeta,
-    (starts_since, keeper): (Timestamp, Keeper),
+    context: &ContainerContext,
 ) -> RemovalStep<RemovalOutcome> {
-    let client = &remover.client;
+    let (client, id, keeper) = (&remover.client, &context.id, context.keeper);
     let asked_at = Instant::now();
     let Some(mut status) = client.container_status(id).await? else {
         return Ok(RemovalOutcome::AlreadyGone);
@@ -237,7 +236,7 @@ async fn container(
         return stays("its state has changed since the plan");
     }
     let may_start = was_created || status.state == ContainerState::Created;
-    if may_start && status.created_at > starts_since {
+    if may_start && status.created_at > context.starts_since {
         return stays("it may be about to start: its status has a later creation than its list");
     }
     remover.may_go_on()?;
@@ -247,7 +246,11 @@ async fn container(
     }
     let mut evidence = EvidenceStored::No;
     if remover.evidence.is_on() {
-        evidence = match remover.evidence.keep(removal, &status, origin).await {
+        evidence = match remover
+            .evidence
+            .keep(removal, &status, &context.origin)
+            .await
+        {
             Ok(is_kept) => is_kept,
             Err(why) => return stays(&why),
         };
