@@ -40,14 +40,15 @@ impl LookSpan {
 impl Outages {
     /// Takes over what an earlier run wrote, and writes to `journal` from now on.
     pub(super) fn remember(&mut self, earlier: Option<Timestamp>, journal: Journal) {
-        self.is_written = earlier.is_some();
         (self.earlier, self.journal) = (earlier, journal);
     }
 
     /// Notes whether a look saw a list over its limit (`None`: unknown); returns what planning may know.
     pub(super) fn note(&mut self, over: Option<bool>, look: LookStart) -> Option<Outage> {
         let at = look.began;
-        if let Some(since) = self.earlier.take() {
+        let opened_late = self.journal.earlier_outage();
+        if let Some(since) = self.earlier.take().or(opened_late) {
+            self.is_written = true;
             self.resume(since, look);
         }
         match over {

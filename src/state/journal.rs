@@ -242,6 +242,12 @@ impl Journal {
         self.put_newest(|it| &it.outage, OutageWrite(since), Writer::write_outage);
     }
 
+    /// Takes since when an outage of an earlier run lasts: known once the database is open, which may be long after the
+    /// start.
+    pub fn earlier_outage(&self) -> Option<Timestamp> {
+        self.inner.as_deref()?.health.earlier_outage.lock().take()
+    }
+
     /// Asks the database, behind what waits to be written.
     ///
     /// # Errors

@@ -23,7 +23,12 @@ impl Question for LastingOutage {
     }
 }
 
+/// Writes it, unless an earlier time is there: a look may not have learned of an earlier run's outage.
 pub(super) fn put(writing: &Writing<'_>, since: Option<Timestamp>) -> rusqlite::Result<()> {
+    let known = read(writing.sql)?;
+    if known.is_some() && since >= known {
+        return Ok(());
+    }
     writing.sql.execute("DELETE FROM outage", [])?;
     if let Some(since) = since {
         let row = [since.as_millisecond()];

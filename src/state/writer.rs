@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use rusqlite::Connection;
@@ -74,6 +75,8 @@ pub(super) struct WriterHealth {
     pub(super) ages: Mutex<Option<ImageAges>>,
     /// Since when an outage lasts, if that waits to be written; only the newest too.
     pub(super) outage: Mutex<Option<OutageWrite>>,
+    /// Since when an outage lasts, as the database said when it was opened; taken by the next look.
+    pub(super) earlier_outage: Mutex<Option<Timestamp>>,
 }
 
 impl WriterHealth {
@@ -87,6 +90,7 @@ impl WriterHealth {
             status: Mutex::new(status),
             ages: Mutex::default(),
             outage: Mutex::default(),
+            earlier_outage: Mutex::default(),
         }
     }
 
@@ -238,7 +242,12 @@ impl Writer {
         let result = self.store.open();
         self.health.noted(&self.store);
         match result {
-            Ok(found) => Ok(found),
+            Ok(found) => {
+                if found.outage_since.is_some() {
+                    *self.health.earlier_outage.lock() = found.outage_since;
+                }
+                Ok(found)
+            }
             Err(Unusable::Held(held)) => Err(held),
             Err(Unusable::Failed(error)) => {
                 let mut error = error.to_string();

@@ -59,6 +59,21 @@ fn ages_a_hold_and_an_outage_outlive_the_process() {
 }
 
 #[test]
+fn an_outage_keeps_its_earliest_beginning_until_it_is_over() {
+    let dir = kept();
+    let (mut store, _) = live_with(dir.path(), SMALL, &[]);
+    for (since, kept) in [
+        (Some(at(9)), Some(at(7))),
+        (Some(at(5)), Some(at(5))),
+        (None, None),
+        (Some(at(9)), Some(at(9))),
+    ] {
+        store.write(Sync::Now, |it| outage::put(it, since)).unwrap();
+        assert_eq!(store.read(outage::read).unwrap(), kept);
+    }
+}
+
+#[test]
 fn an_outage_by_a_clock_that_was_not_set_says_nothing() {
     for since in [i64::MIN, -1, 60_000, i64::MAX] {
         let dir = kept();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crisweep_sim::{
     Cni, Fault, LaggingKubelet, Node, NodeBuilder, Options, PodSpec, Rpc, hours, seconds,
 };
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::alerts::hook::{asks, pass_of, sent};
@@ -367,6 +368,14 @@ async fn an_outage_goes_on_over_a_crash() {
     tokio::time::sleep(seconds(2)).await;
     rig.kill().await;
     rig.begin().await;
+    keeps_all(&rig).await;
+    // A run that cannot read the state at its start learns of the outage when it opens it.
+    rig.kill().await;
+    let database = rig.state_dir().join("crisweep.db");
+    let database = Connection::open(database).unwrap();
+    database.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    rig.begin().await;
+    drop(database);
     keeps_all(&rig).await;
 }
 
