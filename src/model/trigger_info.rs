@@ -90,7 +90,8 @@ pub struct TriggerInfo {
     /// The alert, if one asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alert: Option<AlertInfo>,
-    /// It follows an automatic pass that had to keep due objects for a time, or whose runtime gave no answer.
+    /// It follows an automatic pass that had to keep due objects for a time, whose runtime gave no answer, or that ended
+    /// at `gc.deadline`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow_up: bool,
 }

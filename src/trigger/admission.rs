@@ -125,8 +125,6 @@ pub struct QueuedPass {
     asked: Option<(Duration, u32)>,
     /// Its targets that need a slot among all nodes, from its beginning on; a budget that comes later asks for none.
     pub budgeted: BTreeSet<Target>,
-    /// It exists only as a follow-up of another pass, so it gets no follow-up itself.
-    pub is_follow_up: bool,
     /// What automatic triggers ask of it.
     requests: Requests,
 }
@@ -265,7 +263,6 @@ impl Admissions {
             return None;
         }
         let id = pass.id.clone();
-        pass.is_follow_up = false;
         pass.requests.add(key, &trigger.info(), &trigger.targets);
         if let Some(key) = key {
             self.seen.remember(key.clone(), id.clone(), now);
@@ -381,7 +378,6 @@ impl QueuedPass {
     /// Adds a trigger; `asked`: now, and the random part of its jitter.
     fn join(&mut self, trigger: &Trigger, key: Option<&AlertKey>, asked: (Duration, u32)) {
         self.targets.extend(&trigger.targets);
-        self.is_follow_up = false;
         if trigger.cause.is_automatic() {
             self.asked.get_or_insert(asked);
             self.requests.add(key, &trigger.info(), &trigger.targets);

@@ -59,7 +59,8 @@ impl Admissions {
         }
     }
 
-    /// Queues one follow-up of a pass, over the targets that it postponed and that automatic triggers asked for.
+    /// Queues one follow-up of a pass, over the targets that it postponed and that automatic triggers asked for since a pass
+    /// left them.
     fn follow_up(
         &mut self,
         before: &QueuedPass,
@@ -67,9 +68,9 @@ impl Admissions {
         now: Duration,
         free_id: impl FnOnce() -> String,
     ) -> Option<QueuedPass> {
-        let (asked, mut retry_after) = (before.requests.targets(), end.retry_after.clone());
+        let (asked, mut retry_after) = (before.requests.may_be_left(), end.retry_after.clone());
         retry_after.retain(|target, _| asked.contains(target));
-        if retry_after.is_empty() || before.is_follow_up || end.dry_run {
+        if retry_after.is_empty() || end.dry_run {
             return None;
         }
         let (options, asked) = (PassOptions::default(), (now, self.draw));
@@ -86,7 +87,6 @@ impl Admissions {
         let mut queued = QueuedPass {
             id: free_id(),
             options,
-            is_follow_up: true,
             ..QueuedPass::default()
         };
         let moved = queued.follow(before, &retry_after, asked);

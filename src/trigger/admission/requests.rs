@@ -22,6 +22,8 @@ struct Request {
     number: u64,
     /// What it asks for; nothing, if its alert resolved while the pass ran.
     targets: BTreeSet<Target>,
+    /// The part of it that an ended pass left.
+    left: BTreeSet<Target>,
 }
 
 impl Requests {
@@ -40,10 +42,16 @@ impl Requests {
             trigger: trigger.clone(),
             number,
             targets: BTreeSet::new(),
+            left: BTreeSet::new(),
         };
         let request = self.by_alert.entry(alert).or_insert_with(new);
-        if request.trigger.follow_up && !trigger.follow_up {
-            (request.trigger, request.number) = (trigger.clone(), number);
+        if trigger.follow_up {
+            request.left.extend(targets.difference(&request.targets));
+        } else {
+            request.left.retain(|target| !targets.contains(target));
+            if request.trigger.follow_up {
+                (request.trigger, request.number) = (trigger.clone(), number);
+            }
         }
         request.targets.extend(targets);
     }
@@ -72,6 +80,13 @@ impl Requests {
     pub(super) fn targets(&self) -> BTreeSet<Target> {
         let requests = self.by_alert.values();
         requests.flat_map(|it| &it.targets).copied().collect()
+    }
+
+    /// Returns what is asked for and no ended pass left: if this pass leaves it too, one more follows.
+    pub(super) fn may_be_left(&self) -> BTreeSet<Target> {
+        let requests = self.by_alert.values();
+        let targets = requests.flat_map(|it| it.targets.difference(&it.left));
+        targets.copied().collect()
     }
 
     /// Returns the alerts that can be withdrawn.

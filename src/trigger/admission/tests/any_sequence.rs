@@ -95,7 +95,6 @@ struct ExpectedPass {
     /// When its jitter began, and whether half of it is drawn.
     asked: Option<(Duration, bool)>,
     options: PassOptions,
-    is_follow_up: bool,
 }
 
 impl ExpectedPass {
@@ -139,14 +138,12 @@ struct Account {
 }
 
 impl Account {
-    /// `id` is the pass that the trigger queued or joined; `ticket` is that pass if it waits. `follows_still`: the running
-    /// pass exists only as a follow-up.
+    /// `id` is the pass that the trigger queued or joined; `ticket` is that pass if it waits.
     fn admitted(
         &mut self,
         trigger: &Trigger,
         alert: Option<usize>,
         (id, ticket): (&str, Option<&QueuedPass>),
-        follows_still: bool,
         now: Duration,
     ) {
         let automatic = trigger.cause == Cause::Alert;
@@ -158,8 +155,6 @@ impl Account {
                     "joined {expected:?}"
                 );
                 if let Some(alert) = alert {
-                    // A new alert may get a follow-up, even of a follow-up.
-                    expected.is_follow_up &= expected.alerts.contains_key(&alert) && follows_still;
                     let asked = expected.alerts.entry(alert).or_default();
                     if asked.is_empty() {
                         asked.extend(trigger.targets.intersection(&expected.targets));
@@ -182,8 +177,6 @@ impl Account {
         let most = expected.targets.union(&trigger.targets).copied().collect();
         assert!(ticket.targets.is_superset(&expected.targets) && ticket.targets.is_subset(&most));
         expected.targets.clone_from(&ticket.targets);
-        // It asks anew, or is known to wait already.
-        expected.is_follow_up = ticket.is_follow_up;
         expected
             .due
             .retain(|target, _| ticket.not_before.contains_key(target));
@@ -292,7 +285,14 @@ impl Account {
         self.answered.contains_key("loosened")
     }
 
-    fn finished(&mut self, over: &PassEnd, follow_up: Option<&QueuedPass>, now: Duration) {
+    /// `may_be_left`: what alerts asked for of the pass since an earlier pass left it.
+    fn finished(
+        &mut self,
+        over: &PassEnd,
+        may_be_left: &BTreeSet<Target>,
+        follow_up: Option<&QueuedPass>,
+        now: Duration,
+    ) {
         let Some((id, expected)) = self.running.take() else {
             assert_eq!(follow_up, None);
             return;
@@ -308,8 +308,9 @@ impl Account {
                 .extend(over.tried.iter().map(|target| (*target, since)));
         }
         let mut retry_after = over.retry_after.clone();
-        retry_after.retain(|target, _| expected.automatic().contains(target));
-        if expected.is_follow_up || retry_after.is_empty() {
+        assert!(may_be_left.is_subset(&expected.automatic()));
+        retry_after.retain(|target, _| may_be_left.contains(target));
+        if retry_after.is_empty() {
             assert_eq!(follow_up, None);
             return;
         }
@@ -319,13 +320,7 @@ impl Account {
             .find(|(_, it)| it.options == PassOptions::default() && !it.by_hand);
         let into = match (follow_up, waits) {
             (None, Some((_, waits))) => waits,
-            (Some(ticket), None) => self
-                .waiting
-                .entry(ticket.id.clone())
-                .or_insert(ExpectedPass {
-                    is_follow_up: true,
-                    ..ExpectedPass::default()
-                }),
+            (Some(ticket), None) => self.waiting.entry(ticket.id.clone()).or_default(),
             (None, None) => panic!("the place of automatic passes was taken"),
             (Some(_), Some(_)) => panic!("two pending passes"),
         };
@@ -437,9 +432,7 @@ proptest! {
                 let merged = answer.result == AlertResult::Merged;
                 let into = answer.pass.as_ref().filter(|_| merged).unwrap_or(&id);
                 let ticket = admissions.waiting().find(|ticket| ticket.id == *into);
-                let running = admissions.running.as_ref();
-                let follows_still = running.is_some_and(|it| it.pass.is_follow_up);
-                account.admitted(&trigger, alert, (into, ticket), follows_still, now);
+                account.admitted(&trigger, alert, (into, ticket), now);
             };
             match step {
                 Step::Alert(number, targets) => admit(alert(number, targets), Some(number)),
@@ -461,8 +454,11 @@ proptest! {
                         retry_after: left.into_iter().collect(),
                         ..over(outcome)
                     };
+                    let running = admissions.running.as_ref();
+                    let may_be_left = running.map(|it| it.pass.requests.may_be_left());
+                    let may_be_left = may_be_left.unwrap_or_default();
                     let follow_up = admissions.finished(&over, now, || format!("after {id}"));
-                    account.finished(&over, follow_up.as_ref(), now);
+                    account.finished(&over, &may_be_left, follow_up.as_ref(), now);
                 }
                 Step::Withdraw(number) => {
                     let taken = admissions.withdraw(&key(number)).map(|ticket| ticket.id);

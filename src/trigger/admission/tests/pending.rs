@@ -220,6 +220,32 @@ fn a_pass_that_left_something_for_a_time_is_followed_by_another_once() {
 }
 
 #[test]
+fn passes_that_leave_each_their_target_do_not_follow_each_other_without_end() {
+    for (targets, count) in [(SANDBOXES, 4), (BOTH, 5)] {
+        let mut admissions = admissions();
+        admissions.admit(alert(1, CONTAINERS), "a", at(0));
+        next(&mut admissions, at(0)).unwrap();
+        admissions.begun(set(CONTAINERS));
+        admissions.admit(alert(2, targets), "b", at(1));
+        let mut ended = 0;
+        for now in (10..2000).step_by(100) {
+            let Some(running) = &admissions.running else {
+                break;
+            };
+            let left = running.pass.targets.iter();
+            let over = PassEnd {
+                retry_after: left.map(|target| (*target, Duration::ZERO)).collect(),
+                ..over(Outcome::Partial)
+            };
+            admissions.finished(&over, at(now), || format!("after {now}"));
+            admissions.next(at(now), || format!("rest of {now}"));
+            ended += 1;
+        }
+        assert_eq!(ended, count, "each target of each alert, and once more");
+    }
+}
+
+#[test]
 fn a_follow_up_is_taken_back_with_its_alert_and_taken_over_by_another() {
     let mut admissions = admissions();
     admissions.admit(alert(1, BOTH), "a", at(0));
