@@ -5,7 +5,7 @@ mod http2;
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -61,21 +61,22 @@ const BACKLOG: u32 = 1_024;
 /// If another process listens on it, it is not this machine's, or the unix socket cannot be made.
 pub fn listen(web: &access::Config, listen: &Listen) -> io::Result<Listener> {
     match listen {
-        Listen::Tcp(address) => listen_tcp(*address).map(Listener::Tcp),
+        Listen::Tcp(address) => listen_tcp(web, *address).map(Listener::Tcp),
         Listen::Unix(path) => {
             UnixSocket::bind(path, web.socket_mode, web.socket_owner).map(Listener::Unix)
         }
     }
 }
 
-fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+fn listen_tcp(web: &access::Config, address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     if address.is_ipv6() && address.ip().is_unspecified() {
-        // All interfaces, whatever net.ipv6.bindv6only says.
-        rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
+        // IPv4 too, whatever net.ipv6.bindv6only says, unless it has an address of its own.
+        let four = Listen::Tcp((Ipv4Addr::UNSPECIFIED, address.port()).into());
+        rustix::net::sockopt::set_ipv6_v6only(&socket, web.listen.contains(&four))?;
     }
     socket.set_reuseaddr(true)?;
     // Accepted connections inherit both. The end of an answer must not wait until its client confirms what came before:
@@ -321,14 +322,27 @@ async fn close(mut stream: TcpStream) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     #[tokio::test]
     async fn an_accepted_connection_sends_at_once() {
-        let listener = listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+        let web = access::Config::default();
+        let listener = listen_tcp(&web, "127.0.0.1:0".parse().unwrap()).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, accepted) = tokio::join!(client, listener.accept());
         assert!(client.is_ok());
         assert!(accepted.unwrap().0.nodelay().unwrap());
+    }
+
+    #[tokio::test]
+    async fn all_addresses_of_each_kind_may_be_listened_on() {
+        let mut web = access::Config::default();
+        let four = listen_tcp(&web, "0.0.0.0:0".parse().unwrap()).unwrap();
+        let address = four.local_addr().unwrap();
+        web.listen = vec![Listen::Tcp(address)];
+        let six = (Ipv6Addr::UNSPECIFIED, address.port()).into();
+        listen_tcp(&web, six).unwrap();
     }
 }
