@@ -370,6 +370,7 @@ impl PassRun<'_> {
         let images = images.into_iter().flat_map(|store| store.rows.iter());
         let images: BTreeSet<Cow<'_, str>> = images.map(Image::key).collect();
         let sees_all = look.seen().is_all();
+        let lacks_ids = sees_all && target == Target::Containers && look.lacks_container_ids();
         let may_come_again = target != Target::Images;
         let mut skipped: BTreeMap<&'static str, u64> = BTreeMap::new();
         self.record.update(|pass| {
@@ -382,6 +383,7 @@ impl PassRun<'_> {
                         "changed"
                     }
                     (_, None) if images.contains(id.as_str()) => "changed",
+                    (_, None) if lacks_ids => "rows without id",
                     (_, None) if sees_all => {
                         report.already_gone += 1;
                         self.tally.count_gone(target, *reason);

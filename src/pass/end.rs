@@ -320,15 +320,11 @@ impl PassRun<'_> {
         let is_odd = |it: &&Container| it.id.is_stand_in() || it.sandbox_id.is_stand_in();
         let mut odd = containers.rows.iter().filter(is_odd);
         let Some(first) = odd.next() else { return };
-        let (id, others) = (&first.id, odd.count());
-        let why = if first.id.is_stand_in() {
-            format!("a container has no id ({id}; {others} more are odd); its sandbox stays")
-        } else {
-            format!(
-                "container {id} does not say which sandbox it is in ({others} more are odd); the sandboxes of its \
-                 pod stay"
-            )
-        };
+        let (id, count) = (&first.id, 1 + odd.count());
+        let why = format!(
+            "rows without the container's or the sandbox's id: {count} (the first: {id}); the sandboxes \
+             that they may be in stay"
+        );
         self.report_problem(Target::Containers, &why);
     }
 

@@ -150,6 +150,12 @@ impl Look {
         }
     }
 
+    /// Says whether the list has a container without its id: it may be any.
+    pub fn lacks_container_ids(&self) -> bool {
+        let rows = self.containers.iter().flat_map(|list| list.rows.iter());
+        rows.into_iter().any(|row| row.id.is_stand_in())
+    }
+
     /// Returns the number of records in both lists.
     pub fn rows(&self) -> u64 {
         let containers = self.containers.as_ref().map_or(0, |list| list.rows.len());
