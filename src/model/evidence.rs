@@ -101,6 +101,17 @@ pub struct EvidenceLog {
     pub problem: String,
 }
 
+impl EvidenceLog {
+    /// Returns why nothing of the log is kept, unless the container wrote none.
+    pub fn missing(&self) -> Option<&str> {
+        match (self.bytes, &*self.problem, self.is_whole) {
+            (1.., ..) | (_, "", true) => None,
+            (_, "", false) => Some("nothing of it is kept"),
+            (_, problem, _) => Some(problem),
+        }
+    }
+}
+
 labelled! {
     /// Why something of a container's evidence could not be kept.
     pub enum EvidenceFailure {

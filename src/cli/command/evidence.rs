@@ -322,11 +322,7 @@ fn page(it: &Evidence, log: &[u8]) -> String {
 fn log_line(it: &Evidence) -> String {
     let log = &it.log;
     if log.bytes == 0 {
-        let why = match (&*log.problem, log.is_whole) {
-            ("", true) => "the container wrote none",
-            ("", false) => "nothing of it is kept",
-            (why, _) => why,
-        };
+        let why = log.missing().unwrap_or("the container wrote none");
         let colon = if log.path.is_empty() { "" } else { ": " };
         return format!("{}{colon}{why}", log.path);
     }

@@ -115,7 +115,8 @@ fn log(shown: &ShownEvidence) -> Markup {
     let end = begin.and_then(|at| log.get(at..)).unwrap_or_default();
     html! {
         @if !it.problem.is_empty() { p.problem { (text(&it.problem)) } }
-        @if end.is_empty() { p.muted { "It wrote nothing." } } @else {
+        @if it.missing().is_some() { p.muted { "Nothing is kept." } }
+        @else if end.is_empty() { p.muted { "It wrote nothing." } } @else {
             pre.log tabindex="0" role="region" aria-label="The end of its log" { (escape::lines(end)) }
             p.muted {
                 @if !it.is_whole { "What was before is not kept. " }

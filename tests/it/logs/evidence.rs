@@ -281,6 +281,13 @@ async fn a_container_whose_required_evidence_cannot_be_kept_stays() {
         (&one["log"]["bytes"], &one["exit_code"]),
         (&json!(0), &json!(137))
     );
+    let log = format!("/api/v1/evidence/{}/log", one["number"]);
+    let why = "nothing of the log is kept: its log: ";
+    rig.get(&log).await.refused(404, why);
+    let raw = rig.get(&format!("{log}?raw=true")).await;
+    assert_eq!((raw.status, &*raw.text), (200, ""));
+    let page = rig.get(&format!("/?evidence={}", one["number"])).await;
+    assert!(page.text.contains("Nothing is kept."), "{}", page.text);
 }
 
 #[tokio::test]
