@@ -88,7 +88,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The database. Its text says the cause too.
-    #[error("{NAME}: {0}")]
+    #[error("{NAME}: {}", words(.0))]
     Sqlite(rusqlite::Error),
     /// It is not crisweep's, or a later version's.
     #[error("{NAME} {0}")]
@@ -111,6 +111,17 @@ pub enum Error {
     /// No answer in time.
     #[error("the disk of {NAME} is too slow")]
     TooSlow,
+}
+
+/// SQLite names only `ENOSPC`; other failed writes, such as `EDQUOT`, look alike.
+fn words(error: &rusqlite::Error) -> String {
+    let failed_write = rusqlite::ffi::SQLITE_IOERR_WRITE;
+    match error.sqlite_error() {
+        Some(cause) if cause.extended_code == failed_write => {
+            format!("{error}: a write failed, or a quota is used up")
+        }
+        Some(_) | None => error.to_string(),
+    }
 }
 
 impl From<rusqlite::Error> for Error {
@@ -240,6 +251,19 @@ impl Database {
         Ok(connection)
     }
 
+    /// Reads beside a process that writes, or without one; changes nothing.
+    pub(super) fn read_beside<T>(
+        dir: &Path,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        let sql = Self::peek(dir)?;
+        read(&sql).map_err(|error| match version(&sql) {
+            Ok(done) if done != SCHEMA.len() => other_version(done),
+            Err(foreign @ Error::Foreign(_)) => foreign,
+            Ok(_) | Err(_) => error.into(),
+        })
+    }
+
     /// Says whether the path still leads to the open file.
     pub(super) fn is_in_place(&self) -> bool {
         self.file.is_at(&self.path)
@@ -282,27 +306,8 @@ impl Database {
     }
 
     fn migrate(&mut self) -> Result<(), Error> {
-        let number = |sql| {
-            self.connection
-                .query_row(sql, [], |row| row.get::<_, i64>(0))
-        };
-        let version = number("PRAGMA user_version")?;
-        let is_ours = if version == 0 {
-            number("SELECT count(*) FROM sqlite_schema")? == 0
-        } else {
-            number("PRAGMA application_id")? == APPLICATION_ID
-        };
-        if !is_ours {
-            return Err(Error::Foreign("was not made by crisweep".to_owned()));
-        }
-        let done = usize::try_from(version).unwrap_or(usize::MAX);
-        let Some(missing) = SCHEMA.get(done..) else {
-            let what = format!(
-                "is of version {version}; this crisweep knows {}",
-                SCHEMA.len()
-            );
-            return Err(Error::Foreign(what));
-        };
+        let done = version(&self.connection)?;
+        let missing = SCHEMA.get(done..).ok_or_else(|| other_version(done))?;
         if missing.is_empty() {
             return Ok(());
         }
@@ -336,6 +341,28 @@ impl Database {
         let set = format!("PRAGMA {name} = {value}");
         Ok(self.connection.execute_batch(&set)?)
     }
+}
+
+/// Returns the version of a database of crisweep's.
+fn version(sql: &Connection) -> Result<usize, Error> {
+    let number = |question| sql.query_row(question, [], |row| row.get::<_, i64>(0));
+    let version = number("PRAGMA user_version")?;
+    let is_ours = if version == 0 {
+        number("SELECT count(*) FROM sqlite_schema")? == 0
+    } else {
+        number("PRAGMA application_id")? == APPLICATION_ID
+    };
+    if !is_ours {
+        return Err(Error::Foreign("was not made by crisweep".to_owned()));
+    }
+    Ok(usize::try_from(version).unwrap_or(usize::MAX))
+}
+
+fn other_version(version: usize) -> Error {
+    let known = SCHEMA.len();
+    Error::Foreign(format!(
+        "is of version {version}; this crisweep knows {known}"
+    ))
 }
 
 fn flags(access: OpenFlags) -> OpenFlags {

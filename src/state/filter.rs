@@ -26,7 +26,7 @@ pub trait Question: Send + 'static {
 /// # Errors
 /// If there is no database, or it cannot be read.
 pub fn ask<Q: Question>(dir: &Path, question: &Q) -> Result<Q::Answer, Error> {
-    Ok(question.answer(&Database::peek(dir)?)?)
+    Database::read_beside(dir, |sql| question.answer(sql))
 }
 
 /// Numbers of rows.

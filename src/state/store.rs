@@ -258,8 +258,7 @@ impl Question for PastFailures {
 
 /// Reads the image ages beside a service that may be writing; none if they cannot be read: then every image is young.
 pub fn read_ages(dir: &Path) -> ImageAges {
-    let read = Database::peek(dir).and_then(|sql| Ok(ImageAges::read(&sql)?));
-    read.unwrap_or_else(|error| {
+    Database::read_beside(dir, ImageAges::read).unwrap_or_else(|error| {
         if !error.is_missing() {
             tracing::warn!(%error, "the image ages could not be read; every image is young");
         }

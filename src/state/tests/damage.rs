@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use rusqlite::Connection;
 
 use super::*;
+use crate::state::database::Error as DatabaseError;
 
 fn log(dir: &Path) -> PathBuf {
     dir.join("crisweep.db-wal")
@@ -51,6 +52,42 @@ fn an_error_of_the_database_says_its_cause_once() {
     let error = crate::state::ask(dir.path(), &crate::state::PastFailures).unwrap_err();
     assert_eq!(error.to_string(), "crisweep.db: file is not a database");
     assert!(std::error::Error::source(&error).is_none());
+}
+
+#[test]
+fn a_question_that_another_versions_database_cannot_answer_names_both_versions() {
+    let dir = tempfile::tempdir().unwrap();
+    worn(dir.path());
+    let sql = Connection::open(file(dir.path())).unwrap();
+    let ask = || crate::state::ask(dir.path(), &crate::state::PastFailures);
+    for version in [3, 99] {
+        sql.pragma_update(None, "user_version", version).unwrap();
+        // What a command understands it may show.
+        ask().unwrap();
+    }
+    sql.execute_batch("ALTER TABLE quarantine RENAME TO failures")
+        .unwrap();
+    for version in [3, 99] {
+        sql.pragma_update(None, "user_version", version).unwrap();
+        let known = "this crisweep knows 4";
+        let words = format!("crisweep.db is of version {version}; {known}");
+        assert_eq!(ask().unwrap_err().to_string(), words);
+    }
+    sql.pragma_update(None, "application_id", 1).unwrap();
+    let words = "crisweep.db was not made by crisweep";
+    assert_eq!(ask().unwrap_err().to_string(), words);
+}
+
+/// SQLite has a code for `ENOSPC` and none for `EDQUOT`.
+#[test]
+fn a_failed_write_may_be_a_quota() {
+    let failed = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR_WRITE);
+    let error = DatabaseError::from(rusqlite::Error::SqliteFailure(
+        failed,
+        Some("disk I/O error".to_owned()),
+    ));
+    let words = "crisweep.db: disk I/O error: a write failed, or a quota is used up";
+    assert_eq!(error.to_string(), words);
 }
 
 #[test]
