@@ -124,7 +124,7 @@ impl<'a> Tally<'a> {
                 if sandbox.is_none() {
                     runner.failures.lock().failed(target, &id);
                 }
-                record.removal_error(target, format!("{target} {id}: {why}"));
+                record.removal_error(target, error_words(target, &id, why));
                 let now = to_millisecond(now(runner));
                 *at = Some(now);
                 *failures = sandbox.as_ref().map(|id| {
@@ -272,6 +272,15 @@ pub(super) fn now(runner: &Runner) -> Timestamp {
             .saturating_add(look.started.elapsed())
             .unwrap_or(look.taken_at)
     })
+}
+
+/// Returns a failure as the report tells it. Runtimes repeat a sandbox's id, up to twice.
+fn error_words(target: Target, id: &Text, why: &str) -> String {
+    let short = id.get(..13).unwrap_or(id);
+    match target {
+        Target::Sandboxes => format!("{target} {id}: {}", why.replace(id.as_str(), short)),
+        Target::Containers | Target::Logs | Target::Images => format!("{target} {id}: {why}"),
+    }
 }
 
 /// Rounds as the database does: a restart must not change when a sandbox is tried again.

@@ -31,12 +31,12 @@ async fn failing_sandboxes_are_quarantined_and_tried_again_later() {
         (&report["removed"], &report["failed"]),
         (&json!(6), &json!(3))
     );
-    assert!(
-        pass["errors"][0]
-            .as_str()
-            .unwrap()
-            .contains("failed to destroy network")
-    );
+    let error = pass["errors"][0].as_str().unwrap();
+    assert!(error.contains("failed to destroy network"), "{error}");
+    // The runtime names the sandbox twice more.
+    let id = failing.iter().find(|id| error.contains(*id)).unwrap();
+    assert_eq!(error.matches(&**id).count(), 1, "{error}");
+    assert_eq!(error.matches(&id[..13]).count(), 3, "{error}");
 
     let status = rig.get("/api/v1/status").await.json();
     assert_eq!(
