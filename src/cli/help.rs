@@ -10,7 +10,7 @@ use clap::{Args, CommandFactory, FromArgMatches};
 
 use super::Cli;
 use super::RemoteArgs;
-use super::output::{note, print_bytes};
+use super::output::{note, print_bytes, written};
 
 /// The commands that ask no service.
 pub(super) const ASKS_NO_SERVICE: [&str; 8] = [
@@ -69,8 +69,18 @@ Examples:
 
 /// Reads the arguments; prints help and ends the process where they ask for it, or are wrong.
 pub fn parse() -> Cli {
-    let parsed = Cli::from_arg_matches(&program().get_matches());
-    parsed.unwrap_or_else(|error| error.exit())
+    let parsed = program().try_get_matches();
+    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| {
+        let code = match written(error.print()) {
+            Ok(()) => error.exit_code(),
+            Err(failure) => {
+                note(&format!("crisweep: {failure:#}"));
+                1
+            }
+        };
+        std::process::exit(code)
+    })
 }
 
 /// Returns the program's definition. Commands that ask no service take the options that name one, and do not show them:

@@ -1,6 +1,7 @@
 //! What commands say of a service's answer that they cannot use: its own words, and the causes of a broken one.
 
 use std::error::Error;
+use std::io;
 
 use serde_json::Value;
 
@@ -32,8 +33,16 @@ const FOREIGN_MAX_CHARS: usize = 120;
 pub(super) fn cause(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut last: &(dyn Error + 'static) = &error;
-    while let Some(source) = last.source() {
+    // `source` of an `io::Error` leaves out the error that it wraps.
+    while let Some(source) = wrapped(last).or_else(|| last.source()) {
         last = source;
     }
-    last.to_string()
+    match last.downcast_ref() {
+        Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS: use http://".to_owned(),
+        _ => last.to_string(),
+    }
+}
+
+fn wrapped<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    Some(error.downcast_ref::<io::Error>()?.get_ref()?)
 }

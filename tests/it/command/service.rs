@@ -235,6 +235,13 @@ async fn a_named_service_must_show_a_certificate_of_the_named_ca() {
         line,
         "UNKNOWN: no crisweep answers; crisweep status says more [service]\n"
     );
+    let plain = Rig::start(nodes::healthy(), json!({})).await;
+    let plain = format!("--url=https://{}", plain.address);
+    let output = run(&["passes", &plain, &with("ca.crt")]).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let words = "(--service.url): it does not speak TLS: use http://";
+    assert!(said.contains(words), "{said}");
     let output = run(&["passes", &url, &with("none.crt")]).await;
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("none.crt"), "{output:?}");
@@ -471,24 +478,25 @@ async fn an_answer_that_nobody_reads_is_no_error_and_one_that_cannot_be_written_
         &["evidence"],
         &["rules"],
         &["config"],
+        &["--version"],
+        &["--help"],
+        &["gc", "-h"],
     ] {
+        let asks = !matches!(
+            *args,
+            ["rules" | "config" | "--version" | "--help"] | [_, "-h"]
+        );
         let (reader, closed) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = program();
-        command.args(args).arg(&url);
-        if matches!(args[0], "rules" | "config") {
-            command = program();
-            command.args(args);
-        }
+        command.args(args).args(asks.then_some(&url));
         // Both are gone after `2>&1 | head`.
         command.stdout(closed.try_clone().unwrap()).stderr(closed);
         let status = command.status().await.unwrap();
         assert_eq!(status.code(), Some(0), "{args:?}");
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let mut line = args.to_vec();
-        if !matches!(args[0], "rules" | "config") {
-            line.push(&url);
-        }
+        line.extend(asks.then_some(&*url));
         let output = crate::support::service::run_into(&line, full).await;
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
