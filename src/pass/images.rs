@@ -354,7 +354,7 @@ fn unmeasured(look: &Look) -> Option<String> {
         return None;
     }
     if let Some(other) = &store.other_mount {
-        return Some(format!("no room is made: {}", other.why));
+        return Some(format!("no image is removed to make room: {}", other.why));
     }
     let why = match &look.filesystems {
         Err(error) => error.to_string(),
@@ -364,7 +364,7 @@ fn unmeasured(look: &Look) -> Option<String> {
         ),
     };
     Some(format!(
-        "the image file system could not be measured ({why}), so that no room is made"
+        "the image file system could not be measured ({why}), so no image is removed to make room"
     ))
 }
 

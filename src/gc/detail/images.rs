@@ -116,7 +116,7 @@ impl PlanFacts<'_> {
             return other.why.clone();
         }
         let Some(usage) = store.filesystem else {
-            return "the image file system could not be measured, so that no room is made"
+            return "the image file system could not be measured, so no image is removed to make room"
                 .to_owned();
         };
         let (high, low) = (rules.high_threshold_percent, rules.low_threshold_percent);

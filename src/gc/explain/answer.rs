@@ -180,7 +180,7 @@ impl<'a> Explainer<'a> {
             uid: pod.uid.to_string(),
             summary: pod_summary(&facts, &all),
             pod_state: first.pod_state,
-            explanation: self.pod_text(first),
+            explanation: facts.words.clone(),
             pod: facts,
             objects_total: all.len(),
             objects: objects

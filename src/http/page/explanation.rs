@@ -108,7 +108,6 @@ fn pod(view: &View, shown: &PodAnswer) -> Markup {
     html! {
         h2 #explanation-title { "Pod " (text(&shown.pod.namespace)) "/" (text(&shown.pod.name)) }
         p.answer { (text(&shown.summary)) }
-        p { (text(&shown.explanation)) }
         table {
             (columns(&["Object", "Verdict", "Why"]))
             tbody {

@@ -71,6 +71,11 @@ async fn a_pod_is_explained_with_all_its_objects() {
     assert_eq!(value["objects"].as_array().unwrap().len(), 4);
     assert_eq!(value["objects_total"], 4);
     assert_eq!(value["pod"]["listed"], "running-or-pending");
+    let explanation = value["explanation"].as_str().unwrap();
+    assert!(
+        explanation.starts_with("pod shop/crash is active: "),
+        "{explanation}"
+    );
     let summary = value["summary"].as_str().unwrap();
     assert!(
         summary.contains("goes: superseded 1; stays: ready 1, running 1, within-limits 1"),
