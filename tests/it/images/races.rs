@@ -56,6 +56,31 @@ async fn an_image_that_found_a_user_is_skipped() {
         .is("crisweep_removals_skipped_total{target=\"images\"}", 2.0);
 }
 
+/// Lists one container more, whose row is changed.
+fn lists_a_new_container(rig: &Rig, change: impl FnOnce(&mut Container)) {
+    rig.sim.add_pod(&PodSpec::new("user").running("app", 0));
+    let rows = rig.sim.containers().into_iter().map(|it| it.row);
+    let mut containers: Vec<Container> = rows.collect();
+    let user = rig.sim.container_id("default/user/app#0").unwrap();
+    change(containers.iter_mut().find(|it| it.id == user).unwrap());
+    let list = ListContainersResponse { containers }.encode_to_vec();
+    rig.sim.set_fault(Rpc::ListContainers, Fault::garbage(list));
+}
+
+#[tokio::test]
+async fn an_image_stays_while_a_new_container_does_not_say_what_it_uses() {
+    let rig = Rig::start(idle(4), prune()).await;
+    let pass = change_during_the_first_removal(&rig, || {
+        lists_a_new_container(&rig, |row| {
+            (row.image, row.image_id, row.image_ref) = (None, String::new(), String::new());
+        });
+    })
+    .await;
+    assert_eq!(counts(&pass), [1, 0, 3, 0], "{pass}");
+    assert_eq!(removed(&rig), [tag(0)]);
+    rig.sim.clear_faults();
+}
+
 /// CRI-O before 1.30 says of a container one digest of its repository and no id, and lists an image without a tag by another
 /// digest.
 #[tokio::test]
@@ -72,18 +97,13 @@ async fn an_image_without_a_tag_that_may_have_found_a_user_is_skipped() {
     image.repo_tags.clear();
     rig.sim.change(|node| node.pull_image(image));
     let pass = change_then(&rig, || {
-        rig.sim.add_pod(&PodSpec::new("user").running("app", 0));
-        let mut containers: Vec<Container> =
-            rig.sim.containers().into_iter().map(|it| it.row).collect();
-        let user = rig.sim.container_id("default/user/app#0").unwrap();
-        let user = containers.iter_mut().find(|it| it.id == user).unwrap();
-        user.image_ref = format!("registry.example/idle-1@sha256:{}", "f".repeat(64));
-        user.image = Some(ImageSpec {
-            image: user.image_ref.clone(),
-            ..ImageSpec::default()
+        lists_a_new_container(&rig, |row| {
+            row.image_ref = format!("registry.example/idle-1@sha256:{}", "f".repeat(64));
+            row.image = Some(ImageSpec {
+                image: row.image_ref.clone(),
+                ..ImageSpec::default()
+            });
         });
-        let list = ListContainersResponse { containers }.encode_to_vec();
-        rig.sim.set_fault(Rpc::ListContainers, Fault::garbage(list));
     })
     .await;
     assert_eq!(counts(&pass), [1, 0, 1, 0], "{pass}");
