@@ -247,6 +247,16 @@ pub enum Verdict {
     Remove(RemoveReason),
 }
 
+impl Verdict {
+    /// Returns the words for it in JSON: `keep` or `remove`, and the reason.
+    fn label(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Keep(reason) => ("keep", reason.label()),
+            Self::Remove(reason) => ("remove", reason.label()),
+        }
+    }
+}
+
 /// What a pass over some targets would do: each of their objects is in exactly one list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -13,7 +13,7 @@ use super::command::looked;
 use super::output::{print, print_json};
 use super::service::{ServiceQuery, Site};
 use crate::gc;
-use crate::gc::explain::Explainer;
+use crate::gc::explain::{Explainer, PlanFacts};
 use crate::model::{Targets, escape};
 
 /// How long the service may take: a look at the node takes up to 8 s.
@@ -74,7 +74,8 @@ async fn own(site: &Site, id: &str) -> anyhow::Result<Value> {
     let (runner, look) = looked(site).await?;
     let snapshot = runner.snapshot(&look)?;
     let plan = gc::plan(&snapshot, &config.policy, &Targets::all().0);
-    let explainer = Explainer::of(&snapshot, &config.policy, &plan, look.pod_origin.source);
+    let facts = PlanFacts::of(&snapshot, &config.policy, &plan);
+    let explainer = Explainer::of(&facts, &plan, look.pod_origin.source);
     let answer = explainer.answer(id, |id| runner.quarantined(id))?;
     Ok(serde_json::to_value(answer)?)
 }

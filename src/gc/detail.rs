@@ -1,292 +1,290 @@
-//! Explains a verdict in words: the container, rule, record or missing knowledge behind its reason. For
-//! people who ask: scrapes and passes never make these texts.
+//! Says why an object is kept or removed: asks the rules of a plan once more about one object, and states the facts
+//! that each looked at. For people who ask: scrapes and passes never make these texts.
 //!
-//! Never judges: it reads from the snapshot the facts behind the reason.
-
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "a target has only its own reasons"
-)]
+//! Never judges: the rules are those that made the plan.
 
 mod images;
 mod logs;
 mod pods;
+mod records;
 
-use std::time::Duration;
+use std::borrow::Cow;
 
-use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
-use super::age::at_least;
-use super::containers::counts_from;
-use super::explain::keep_text;
-use super::facts::{PlanFacts, short, span};
-use super::{AgeFrom, Limit, Subject, Verdict};
-use crate::model::{
-    Container, ContainerState, Coverage, KeepReason, Labels, PodRef, PodSandbox, RemoveReason,
-    Target, short_duration,
-};
+use super::containers::ContainerJudge;
+use super::facts::PlanFacts;
+use super::images::{ImageJudge, unknown_users};
+use super::logs::{ContainerLogRule, LogDirJudge, LogLinkJudge, States, states};
+use super::sandboxes::{SandboxJudge, unless_quarantined};
+use super::{Subject, Verdict};
+use crate::model::{Images, KeepReason, RemoveReason, Target, labelled, short_duration};
 
-/// The longest text. Names from outside can be long.
+/// The longest detail. Names from outside can be long.
 const DETAIL_MAX: usize = 300;
 
-impl PlanFacts<'_> {
-    /// Returns the facts behind the verdict on `subject`.
+/// A word of ours; a command reads it from the service's answer.
+pub type Wording = Cow<'static, str>;
+
+/// One rule: what it looked at, and what it said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RuleLine {
+    /// Its name.
+    pub rule: Wording,
+    /// What it said.
+    pub said: RuleResult,
+    /// The reason that it gives.
+    pub reason: Option<Wording>,
+    /// Whether this is the verdict.
+    pub decides: bool,
+    /// The object's own values, and the bounds with the settings that set them; empty if it was not asked.
+    pub inputs: String,
+}
+
+labelled! {
+    /// What a rule said.
+    #[cfg_attr(test, schemars(rename = "Said"))]
+    pub enum RuleResult {
+        /// Nothing: the next rule was asked.
+        Passes,
+        /// It keeps the object.
+        Keeps,
+        /// It removes the object.
+        Removes,
+        /// An earlier rule had decided.
+        NotReached,
+    }
+}
+
+/// The rules whose facts are stated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stated {
+    All,
+    /// Only those that keep or remove the object.
+    Speaking,
+}
+
+/// The rules of one plan, ready to be asked about its objects.
+pub(super) struct PlanRules<'f> {
+    facts: &'f PlanFacts<'f>,
+    containers: ContainerJudge<'f>,
+    sandboxes: SandboxJudge<'f>,
+    images: Option<ImageJudge<'f, 'f>>,
+    states: States<'f>,
+}
+
+impl<'f> PlanRules<'f> {
+    pub(super) fn of(facts: &'f PlanFacts<'f>) -> Self {
+        let (snapshot, policy, knowledge) = (facts.snapshot, facts.policy, &facts.knowledge);
+        let (containers, _) = ContainerJudge::new(policy, knowledge, &facts.newest_containers);
+        let (sandboxes, _) =
+            SandboxJudge::new(policy, knowledge, &facts.newest_sandboxes, &facts.gone);
+        let store = snapshot.images.known();
+        Self {
+            facts,
+            containers,
+            sandboxes,
+            images: store.map(|it| ImageJudge::new(snapshot, it, &policy.images, &facts.gone)),
+            states: states(snapshot),
+        }
+    }
+
+    /// Returns the facts that the deciding rule looked at.
     pub(super) fn detail(&self, subject: &Subject, verdict: Verdict) -> String {
-        let text = match (subject.target, verdict) {
-            (Target::Containers, _) => self.judged_container(subject, verdict),
-            (Target::Sandboxes, _) => self.judged_sandbox(subject, verdict),
-            (Target::Images, Verdict::Keep(reason)) => self.kept_image(subject, reason),
-            (Target::Images, Verdict::Remove(reason)) => self.removed_image(subject, reason),
-            (Target::Logs, Verdict::Keep(reason)) => self.kept_log(subject, reason),
-            (Target::Logs, Verdict::Remove(reason)) => self.removed_log(subject, reason),
+        let lines = self.ask(subject, verdict, Stated::Speaking);
+        let decides = lines.into_iter().find(|line| line.decides);
+        decides.map_or_else(String::new, |line| clipped(line.inputs))
+    }
+
+    /// Returns the rules for an object in the order in which they are asked.
+    pub(super) fn lines(&self, subject: &Subject, verdict: Verdict) -> Vec<RuleLine> {
+        self.ask(subject, verdict, Stated::All)
+    }
+
+    fn ask(&self, subject: &Subject, verdict: Verdict, stated: Stated) -> Vec<RuleLine> {
+        let mut lines = match subject.target {
+            Target::Containers => self.of_container(subject, stated),
+            Target::Sandboxes => self.of_sandbox(subject, stated),
+            Target::Images => self.of_image(subject, stated),
+            Target::Logs => self.of_log(subject, verdict, stated),
         };
-        clipped(text)
-    }
-
-    fn judged_container(&self, subject: &Subject, verdict: Verdict) -> String {
-        let found = self.container(&subject.id);
-        let container = found.map(|(_, row)| row);
-        let rules = &self.policy.containers;
-        match verdict {
-            Verdict::Remove(RemoveReason::Superseded) => {
-                let newer = found.and_then(|(place, _)| self.newer(place));
-                let kept = limit(
-                    "policy.containers.max_per_container",
-                    rules.max_per_container,
-                );
-                newer.map_or_else(
-                    || format!("newer records of it exist; {kept}"),
-                    |newer| format!("{} is a newer record of it; {kept}", record(newer)),
-                )
-            }
-            Verdict::Remove(RemoveReason::OverCap) => {
-                format!(
-                    "one of the oldest dead containers; {}",
-                    limit("policy.containers.max_dead", rules.max_dead)
-                )
-            }
-            Verdict::Remove(_) => self.pod_words(subject),
-            Verdict::Keep(KeepReason::Starting) => format!(
-                "{}; it may start until policy.containers.created_grace ({}) is over",
-                self.since("created", subject.created_at),
-                span(rules.created_grace),
-            ),
-            Verdict::Keep(KeepReason::TooYoung) => {
-                container.map_or_else(String::new, |row| self.young_container(subject, row))
-            }
-            Verdict::Keep(KeepReason::Newest) => self.newest_of(subject, rules.max_dead),
-            Verdict::Keep(KeepReason::WithinLimits) => self.within_limits(
-                "containers",
-                rules.enabled,
-                &[
-                    limit("max_per_container", rules.max_per_container),
-                    limit("max_dead", rules.max_dead),
-                ],
-            ),
-            Verdict::Keep(reason) => {
-                self.kept_alike(subject, container.map(|row| &row.labels), reason)
-            }
+        let mut speaking = lines.iter_mut().rev();
+        if let Some(last) = speaking.find(|line| line.reason.is_some()) {
+            last.decides = true;
         }
+        lines
     }
 
-    fn judged_sandbox(&self, subject: &Subject, verdict: Verdict) -> String {
-        let found = self.sandbox(&subject.id);
-        let sandbox = found.map(|(_, row)| row);
-        let rules = &self.policy.sandboxes;
-        match verdict {
-            Verdict::Remove(RemoveReason::Superseded) => {
-                let newest = found.and_then(|(place, _)| self.newest_sandbox(place));
-                newest.map_or_else(
-                    || "a newer sandbox of its pod exists".to_owned(),
-                    |newest| {
-                        let id = short(newest.id.as_str());
-                        format!("sandbox {id} is a newer one of its pod")
-                    },
-                )
-            }
-            Verdict::Remove(RemoveReason::OverCap) => {
-                format!(
-                    "one of the oldest dead sandboxes; {}",
-                    limit("policy.sandboxes.max_dead", rules.max_dead)
-                )
-            }
-            Verdict::Remove(_) => self.pod_words(subject),
-            Verdict::Keep(KeepReason::HasContainers) => self.containers_in_words(sandbox),
-            Verdict::Keep(KeepReason::TooYoung)
-                if !self.is_old(subject.created_at, rules.min_age) =>
-            {
-                self.young(
-                    "created",
-                    subject.created_at,
-                    "policy.sandboxes.min_age",
-                    rules.min_age,
-                )
-            }
-            Verdict::Keep(KeepReason::TooYoung) => self.not_quiet(subject),
-            Verdict::Keep(KeepReason::Newest) => self.newest_of(subject, rules.max_dead),
-            Verdict::Keep(KeepReason::WithinLimits) => self.within_limits(
-                "sandboxes",
-                rules.enabled,
-                &[limit("max_dead", rules.max_dead)],
-            ),
-            Verdict::Keep(reason) => {
-                self.kept_alike(subject, sandbox.map(|row| &row.labels), reason)
-            }
-        }
-    }
-
-    /// Explains the reasons that containers and sandboxes share.
-    fn kept_alike(&self, subject: &Subject, labels: Option<&Labels>, reason: KeepReason) -> String {
-        match reason {
-            KeepReason::Protected => self.protection(subject.pod.as_deref(), labels),
-            other => keep_text(other).to_owned(),
-        }
-    }
-
-    /// Returns the record of the same container that was created last, unless it is the one at this place.
-    fn newer(&self, place: usize) -> Option<&Container> {
-        let group = self.knowledge.index.group_of(place);
-        let newest = self.newest_containers.of_group(group).last();
-        let newest = newest.filter(|newest| *newest != place)?;
-        self.snapshot.containers.get(newest)
-    }
-
-    /// Returns the sandbox of the same pod that was created last.
-    fn newest_sandbox(&self, place: usize) -> Option<&PodSandbox> {
-        let pod = self.knowledge.index.pod_of_sandbox(place)?;
-        let newest = self.newest_sandboxes.of_group(pod).last()?;
-        self.snapshot.sandboxes.get(newest)
-    }
-
-    fn young_container(&self, subject: &Subject, container: &Container) -> String {
-        let rules = &self.policy.containers;
-        let Some(at) = counts_from(rules.age_from, container) else {
-            return "the runtime has not told yet when it exited".to_owned();
+    fn of_container(&self, subject: &Subject, stated: Stated) -> Vec<RuleLine> {
+        let Some((place, row)) = self.facts.container(&subject.id) else {
+            return Vec::new();
         };
-        if self.is_old(at, rules.min_age) {
-            return self.not_quiet(subject);
-        }
-        let done = match (rules.age_from, container.state) {
-            (AgeFrom::Finished, ContainerState::Exited) if container.exit_undated => {
-                "the runtime gives no time of its exit; first seen exited"
-            }
-            (AgeFrom::Finished, ContainerState::Exited) => "exited",
-            _ => "created",
-        };
-        self.young(done, at, "policy.containers.min_age", rules.min_age)
+        let mut lines = asked(
+            stated,
+            |rule| self.containers.ask(rule, place),
+            |rule, said| self.container_words(rule, (place, row), subject, said),
+        );
+        self.switch(&mut lines, stated, subject.target);
+        lines
     }
 
-    fn newest_of(&self, subject: &Subject, max_dead: Limit) -> String {
-        let pod = subject.pod.as_ref();
-        let pod = pod.map_or_else(String::new, |pod| {
-            format!(" of pod {}/{}", pod.namespace, pod.name)
+    fn of_sandbox(&self, subject: &Subject, stated: Stated) -> Vec<RuleLine> {
+        let Some((place, row)) = self.facts.sandbox(&subject.id) else {
+            return Vec::new();
+        };
+        let mut lines = asked(
+            stated,
+            |rule| self.sandboxes.ask(rule, place),
+            |rule, said| self.sandbox_words(rule, (place, row), subject, said),
+        );
+        let would_go = Verdict::Remove(RemoveReason::PodDeleted);
+        let quarantined = unless_quarantined(self.facts.snapshot, row, would_go) != would_go;
+        let keeps = quarantined.then_some(KeepReason::Quarantined);
+        veto(&mut lines, stated, "quarantine", keeps, || {
+            let until = self.facts.snapshot.quarantine.get(&row.id);
+            until.map_or_else(
+                || "no failed removal".to_owned(),
+                |until| {
+                    let left = until.duration_since(self.facts.snapshot.taken_at);
+                    format!("a removal failed, next try in {}", short_duration(left))
+                },
+            )
         });
-        let what = match subject.target {
-            Target::Containers => format!("record of container {}", subject.name),
-            other => other.noun().to_owned(),
-        };
-        let finished = subject.pod_state.is_finished();
-        let why = match (finished, self.snapshot.seen.is_all()) {
-            (true, true) => format!("the pod finished, and {}", limit("max_dead", max_dead)),
-            (true, false) => {
-                "the pod finished, but max_dead is not applied to an incomplete list".to_owned()
-            }
-            (false, _) => format!(
-                "without it the kubelet would run it again; {}",
-                self.pod_words(subject)
-            ),
-        };
-        format!("the newest {what}{pod}: {why}")
+        self.switch(&mut lines, stated, subject.target);
+        lines
     }
 
-    fn within_limits(&self, section: &str, enabled: bool, limits: &[String]) -> String {
-        if !enabled {
-            return format!("policy.{section}.enabled is off");
-        }
-        let incomplete = if self.snapshot.seen.is_all() {
-            ""
+    fn of_image(&self, subject: &Subject, stated: Stated) -> Vec<RuleLine> {
+        let snapshot = self.facts.snapshot;
+        let (Some(judge), Images::Known(store)) = (&self.images, &snapshot.images) else {
+            return Vec::new();
+        };
+        let Some(image) = self.facts.image(&subject.id) else {
+            return Vec::new();
+        };
+        let mut lines = asked(
+            stated,
+            |rule| judge.ask(rule, image),
+            |rule, said| self.facts.image_words(rule, (image, store), subject, said),
+        );
+        self.switch(&mut lines, stated, subject.target);
+        let would_go = Verdict::Remove(RemoveReason::Space);
+        let unknown = judge.unless_in_doubt(would_go) == Verdict::Keep(KeepReason::UnknownUser);
+        let keeps = unknown.then_some(KeepReason::UnknownUser);
+        veto(&mut lines, stated, "users-known", keeps, || {
+            let users = unknown_users(snapshot);
+            users.unwrap_or_else(|| "every container and sandbox names its images".to_owned())
+        });
+        lines
+    }
+
+    fn of_log(&self, subject: &Subject, verdict: Verdict, stated: Stated) -> Vec<RuleLine> {
+        let facts = self.facts;
+        let mut lines = if let Some(dir) = facts.log_dir(subject) {
+            let judge = LogDirJudge::new(facts.policy, &facts.knowledge, dir);
+            let words = |rule, said| facts.log_dir_words(rule, subject, said);
+            asked(stated, |rule| judge.ask(rule), words)
+        } else if let Some(link) = facts.log_link(subject) {
+            let judge = LogLinkJudge::new(facts.policy, &self.states, link);
+            let words = |rule, said| facts.log_link_words(rule, link, subject, said);
+            asked(stated, |rule| judge.ask(rule), words)
         } else {
-            "; on an incomplete list max_dead is not applied"
+            // The log of a removed container: its verdict depends on the plan's other removals.
+            let said = |rule: ContainerLogRule| (rule.verdict() == verdict).then_some(verdict);
+            let words = |rule, said| facts.container_log_words(rule, subject, said);
+            return asked(stated, said, words);
         };
-        format!(
-            "no limit of policy.{section} asks for it: {}{incomplete}",
-            limits.join(", ")
-        )
+        self.switch(&mut lines, stated, subject.target);
+        lines
     }
 
-    fn containers_in_words(&self, sandbox: Option<&PodSandbox>) -> String {
-        let containers_in = sandbox.map_or(&[][..], |sandbox| self.containers_in(sandbox));
-        match containers_in {
-            [first, rest @ ..] => {
-                format!("{} is in it{}", record(first), and_more(rest.len()))
-            }
-            [] if self.snapshot.seen.containers != Coverage::Whole => {
-                "the list of containers is incomplete: an unseen one may be in it".to_owned()
-            }
-            [] => "a container that is listed under its id is in it".to_owned(),
-        }
-    }
-
-    fn protection(&self, pod: Option<&PodRef>, labels: Option<&Labels>) -> String {
-        let protect = &self.policy.protect;
-        if let Some(pod) = pod {
-            if protect.namespaces.contains(pod.namespace.as_str()) {
-                return format!(
-                    "namespace {} is in policy.protect.namespaces",
-                    pod.namespace
-                );
-            }
-            if pod.namespace.is_empty() && !protect.namespaces.is_empty() {
-                return "its namespace is not known, and policy.protect.namespaces protects some"
-                    .to_owned();
-            }
-        }
-        if labels.is_some_and(|labels| protect.has_label(labels)) {
-            return "a label of it is in policy.protect.labels".to_owned();
-        }
-        "a label of its pod is in policy.protect.labels, or its pod's labels are not known"
-            .to_owned()
-    }
-
-    fn is_old(&self, then: Timestamp, minimum: Duration) -> bool {
-        at_least(self.snapshot.age(then), minimum)
-    }
-
-    fn since(&self, done: &str, then: Timestamp) -> String {
-        let age = self.snapshot.age(then);
-        if age.is_negative() {
-            return format!("{done} in the future: a clock was set back");
-        }
-        format!("{done} {} ago", short_duration(age))
-    }
-
-    fn young(&self, done: &str, then: Timestamp, key: &str, minimum: Duration) -> String {
-        format!("{}; {key} is {}", self.since(done, then), span(minimum))
+    /// Adds the rule that keeps what a switched-off target would remove.
+    fn switch(&self, lines: &mut Vec<RuleLine>, stated: Stated, target: Target) {
+        let enabled = self.facts.policy.is_enabled(target);
+        let keeps = match target {
+            Target::Containers | Target::Sandboxes => KeepReason::WithinLimits,
+            Target::Logs => KeepReason::NotAsked,
+            Target::Images => KeepReason::BelowThreshold,
+        };
+        veto(
+            lines,
+            stated,
+            "enabled",
+            (!enabled).then_some(keeps),
+            || switched(&format!("policy.{target}.enabled"), enabled),
+        );
     }
 }
 
-fn record(container: &Container) -> String {
-    format!(
-        "container {} ({} attempt {}, {})",
-        short(container.id.as_str()),
-        container.name,
-        container.attempt,
-        container.state.label(),
-    )
+/// Asks rules in order up to the one that says something.
+fn asked<R: VariantArray + Copy + Into<&'static str>>(
+    stated: Stated,
+    ask: impl Fn(R) -> Option<Verdict>,
+    words: impl Fn(R, Option<Verdict>) -> String,
+) -> Vec<RuleLine> {
+    let mut said = None;
+    let rules = R::VARIANTS.iter().map(|&rule| {
+        if said.is_some() {
+            return not_reached(rule.into());
+        }
+        said = ask(rule);
+        line(stated, rule.into(), said, || words(rule, said))
+    });
+    rules.collect()
 }
 
-fn and_more(count: usize) -> String {
-    match count {
-        0 => String::new(),
-        count => format!(", and {count} more"),
+/// Adds a rule that may keep what the rules before it remove.
+fn veto(
+    lines: &mut Vec<RuleLine>,
+    stated: Stated,
+    rule: &'static str,
+    keeps: Option<KeepReason>,
+    words: impl FnOnce() -> String,
+) {
+    let mut said = lines.iter().rev().filter(|line| line.reason.is_some());
+    let goes = said
+        .next()
+        .is_some_and(|line| line.said == RuleResult::Removes);
+    lines.push(if goes {
+        line(stated, rule, keeps.map(Verdict::Keep), words)
+    } else {
+        not_reached(rule)
+    });
+}
+
+fn line(
+    stated: Stated,
+    rule: &'static str,
+    verdict: Option<Verdict>,
+    words: impl FnOnce() -> String,
+) -> RuleLine {
+    let is_stated = stated == Stated::All || verdict.is_some();
+    RuleLine {
+        said: match verdict {
+            None => RuleResult::Passes,
+            Some(Verdict::Keep(_)) => RuleResult::Keeps,
+            Some(Verdict::Remove(_)) => RuleResult::Removes,
+        },
+        reason: verdict.map(|verdict| verdict.label().1.into()),
+        inputs: if is_stated { words() } else { String::new() },
+        ..not_reached(rule)
     }
 }
 
-fn limit(key: &str, limit: Limit) -> String {
-    match limit {
-        Limit::AtMost(count) => format!("{key} keeps {count}"),
-        Limit::None => format!("{key} has no limit"),
+fn not_reached(rule: &'static str) -> RuleLine {
+    RuleLine {
+        rule: rule.into(),
+        said: RuleResult::NotReached,
+        reason: None,
+        decides: false,
+        inputs: String::new(),
     }
+}
+
+fn switched(key: &str, holds: bool) -> String {
+    format!("{key} is {}", if holds { "on" } else { "off" })
 }
 
 fn clipped(mut text: String) -> String {

@@ -8,18 +8,17 @@ mod cap;
 mod change;
 mod find;
 mod holders;
-mod inputs;
-mod rules;
 mod words;
-
-use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::facts::{PlanFacts, short};
-use super::{Plan, PodKnowledge, Policy, Subject, Verdict};
-use crate::model::{PodSourceKind, Snapshot, Target, labelled};
+use super::detail::PlanRules;
+pub use super::detail::{RuleLine, RuleResult, Wording};
+pub use super::facts::PlanFacts;
+use super::facts::short;
+use super::{Plan, PodKnowledge, Subject, Verdict};
+use crate::model::{PodSourceKind, Target};
 pub use answer::{ExplainAnswer, ObjectAnswer, ObjectVerdict, PodAnswer};
 pub use find::{NotFound, PREFIX_MIN};
 use words::fate;
@@ -27,7 +26,8 @@ pub use words::{keep_text, kept_text, remove_text};
 
 /// Explains the objects of one plan.
 pub struct Explainer<'a> {
-    facts: PlanFacts<'a>,
+    facts: &'a PlanFacts<'a>,
+    rules: PlanRules<'a>,
     plan: &'a Plan,
     source: PodSourceKind,
 }
@@ -74,9 +74,6 @@ impl Explanation {
     }
 }
 
-/// A word of ours; a command reads it from the service's answer.
-pub type Wording = Cow<'static, str>;
-
 /// A time, and what happened then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -85,37 +82,6 @@ pub struct Since {
     pub at: Timestamp,
     /// What happened.
     pub what: Wording,
-}
-
-/// One rule: what it looked at, and what it said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RuleLine {
-    /// Its name.
-    pub rule: Wording,
-    /// What it said.
-    pub said: RuleResult,
-    /// The reason that it gives.
-    pub reason: Option<Wording>,
-    /// Whether this is the verdict.
-    pub decides: bool,
-    /// The object's own values, and the bounds with the settings that set them; empty if it was not asked.
-    pub inputs: String,
-}
-
-labelled! {
-    /// What a rule said.
-    #[cfg_attr(test, schemars(rename = "Said"))]
-    pub enum RuleResult {
-        /// Nothing: the next rule was asked.
-        Passes,
-        /// It keeps the object.
-        Keeps,
-        /// It removes the object.
-        Removes,
-        /// An earlier rule had decided.
-        NotReached,
-    }
 }
 
 /// Something that keeps an object here.
@@ -188,15 +154,11 @@ pub struct VerdictChange {
 }
 
 impl<'a> Explainer<'a> {
-    /// Prepares to explain `plan`, which was made from this snapshot under this policy, for all targets.
-    pub fn of(
-        snapshot: &'a Snapshot,
-        policy: &'a Policy,
-        plan: &'a Plan,
-        source: PodSourceKind,
-    ) -> Self {
+    /// Prepares to explain `plan`, which was made for all targets.
+    pub fn of(facts: &'a PlanFacts<'a>, plan: &'a Plan, source: PodSourceKind) -> Self {
         Self {
-            facts: PlanFacts::of(snapshot, policy, plan),
+            facts,
+            rules: PlanRules::of(facts),
             plan,
             source,
         }
@@ -230,13 +192,18 @@ impl<'a> Explainer<'a> {
         }
     }
 
+    /// Returns the rules for an object in the order in which they are asked.
+    pub fn rules(&self, judged: JudgedObject<'_>) -> Vec<RuleLine> {
+        self.rules.lines(judged.subject, judged.verdict)
+    }
+
     /// Returns the facts behind a verdict in words.
     fn detail(&self, judged: JudgedObject<'_>) -> String {
-        self.facts.detail(judged.subject, judged.verdict)
+        self.rules.detail(judged.subject, judged.verdict)
     }
 
     fn summary(&self, judged: JudgedObject<'_>, held_by: &[ObjectHolder]) -> String {
-        let (title, (verdict, reason)) = (title(judged.subject), label(judged.verdict));
+        let (title, (verdict, reason)) = (title(judged.subject), judged.verdict.label());
         let verdict = fate(verdict);
         let mut text = format!("{title} {verdict} ({reason}): {}", self.detail(judged));
         let Some(holder) = held_by.first() else {
@@ -258,13 +225,6 @@ impl<'a> Explainer<'a> {
 fn decided(rules: &[RuleLine]) -> Option<&str> {
     let line = rules.iter().find(|line| line.decides);
     line.map(|line| &*line.rule)
-}
-
-fn label(verdict: Verdict) -> (&'static str, &'static str) {
-    match verdict {
-        Verdict::Keep(reason) => ("keep", reason.label()),
-        Verdict::Remove(reason) => ("remove", reason.label()),
-    }
 }
 
 /// Names an object as people do: its kind, short id, and what it belongs to.

@@ -17,7 +17,8 @@ use crate::model::{
 };
 
 /// The snapshot behind a plan, indexed for explanations.
-pub(super) struct PlanFacts<'a> {
+#[derive(Debug)]
+pub struct PlanFacts<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) policy: &'a Policy,
     pub(super) knowledge: Knowledge<'a>,
@@ -37,7 +38,7 @@ pub(super) struct PlanFacts<'a> {
 
 impl<'a> PlanFacts<'a> {
     /// Indexes the snapshot and the policy that `plan` was made from.
-    pub(super) fn of(snapshot: &'a Snapshot, policy: &'a Policy, plan: &Plan) -> Self {
+    pub fn of(snapshot: &'a Snapshot, policy: &'a Policy, plan: &Plan) -> Self {
         let knowledge = Knowledge::of(snapshot, policy);
         let going: BTreeSet<&str> = plan
             .removals_of(Target::Containers)
@@ -155,12 +156,9 @@ impl<'a> PlanFacts<'a> {
         self.snapshot.pod_history.get(&pod?.uid)
     }
 
-    pub(super) fn ago(&self, then: Timestamp) -> String {
-        format!("{} ago", self.age_words(then))
-    }
-
     pub(super) fn age_words(&self, then: Timestamp) -> String {
-        short_duration(self.snapshot.age(then))
+        // After a clock step back, ages are not negative.
+        short_duration(self.snapshot.age(then).max(SignedDuration::ZERO))
     }
 }
 

@@ -76,8 +76,8 @@ pub(super) struct ImageJudge<'a, 'p> {
     store: &'a ImageStore,
     rules: &'p ImagePolicy,
     needs: ImageUsers,
-    /// Bytes that the space rule frees.
-    pub(super) wanted: u128,
+    /// The ids that stay regardless of the disk: by which rule, and why.
+    kept: BTreeMap<&'a ImageId, (ImageRule, KeepReason)>,
     /// What the rules say of each image, in the order of removal.
     judged: Vec<(&'a Image, Verdict)>,
 }
@@ -94,15 +94,15 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
             store,
             rules,
             needs: ImageUsers::gather(snapshot, store, gone),
-            wanted: 0,
+            kept: BTreeMap::new(),
             judged: Vec::new(),
         };
-        let kept = judge.kept_ids();
+        judge.kept = judge.kept_ids();
         let mut freed: u128 = 0;
         let mut first: Vec<(&Image, Option<Verdict>)> = Vec::new();
         for image in in_order(snapshot, store) {
-            let verdict = match kept.get(&image.id) {
-                Some(reason) => Some(Verdict::Keep(*reason)),
+            let verdict = match judge.kept.get(&image.id) {
+                Some((_, reason)) => Some(Verdict::Keep(*reason)),
                 None => by_age(snapshot, rules, image).map(Verdict::Remove),
             };
             if matches!(verdict, Some(Verdict::Remove(_))) {
@@ -111,10 +111,10 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
             first.push((image, verdict));
         }
         let listed = first.iter().map(|(image, _)| u128::from(image.size_bytes));
-        judge.wanted = room::wanted(rules, store.filesystem, freed, listed.sum());
+        let wanted = room::wanted(rules, store.filesystem, freed, listed.sum());
         let mut sum: u128 = 0;
         for (image, verdict) in first {
-            let verdict = verdict.unwrap_or_else(|| by_room(image, judge.wanted, &mut sum));
+            let verdict = verdict.unwrap_or_else(|| by_room(image, wanted, &mut sum));
             judge.judged.push((image, verdict));
         }
         judge
@@ -128,8 +128,8 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
             | ImageRule::SandboxImage
             | ImageRule::Keep
             | ImageRule::MinAge => {
-                let rows = self.store.rows.iter().filter(|row| row.id == image.id);
-                self.of_id(rule, rows).map(Verdict::Keep)
+                let (by, reason) = self.kept.get(&image.id)?;
+                (*by == rule).then_some(Verdict::Keep(*reason))
             }
             ImageRule::MaxAge => by_age(self.snapshot, self.rules, image).map(Verdict::Remove),
             ImageRule::Space => {
@@ -170,16 +170,16 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
         any.then_some(reason)
     }
 
-    /// Finds the ids that stay regardless of the disk, and why.
-    fn kept_ids(&self) -> BTreeMap<&'a ImageId, KeepReason> {
+    /// Finds the ids that stay regardless of the disk: by which rule, and why.
+    fn kept_ids(&self) -> BTreeMap<&'a ImageId, (ImageRule, KeepReason)> {
         let mut rows: BTreeMap<&ImageId, Vec<&Image>> = BTreeMap::new();
         for image in &self.store.rows {
             rows.entry(&image.id).or_default().push(image);
         }
         let by_id = rows.into_iter().filter_map(|(id, rows)| {
             let mut rules = ImageRule::of_id().iter();
-            let reason = rules.find_map(|rule| self.of_id(*rule, rows.iter().copied()))?;
-            Some((id, reason))
+            let kept = |rule: &ImageRule| Some((*rule, self.of_id(*rule, rows.iter().copied())?));
+            Some((id, rules.find_map(kept)?))
         });
         by_id.collect()
     }

@@ -111,7 +111,7 @@ impl<'a> LogWriters<'a> {
     }
 }
 
-type States<'a> = BTreeMap<&'a ContainerId, ContainerState>;
+pub(super) type States<'a> = BTreeMap<&'a ContainerId, ContainerState>;
 
 /// Returns the containers' states for the links, which alone ask for them.
 pub(super) fn states(snapshot: &Snapshot) -> States<'_> {

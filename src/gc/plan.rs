@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::detail::PlanRules;
 use super::facts::PlanFacts;
 use super::index::{Newest, RowSet};
 use super::knowledge::Knowledge;
@@ -335,13 +336,14 @@ impl Plan {
     /// scrapes do not need them.
     pub fn add_details(&mut self, snapshot: &Snapshot, policy: &Policy) {
         let facts = PlanFacts::of(snapshot, policy, self);
+        let rules = PlanRules::of(&facts);
         for removal in &mut self.removals {
             let verdict = Verdict::Remove(removal.reason);
-            removal.detail = facts.detail(&removal.subject, verdict).into();
+            removal.detail = rules.detail(&removal.subject, verdict).into();
         }
         for kept in &mut self.kept {
             let verdict = Verdict::Keep(kept.reason);
-            kept.detail = facts.detail(&kept.subject, verdict).into();
+            kept.detail = rules.detail(&kept.subject, verdict).into();
         }
     }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::model::setting::{
     AbsolutePath, As, COUNT_MAX, ListOf, Off, One, SettingForm, TextKind, Time, Whole, settings,
 };
-use crate::model::{Labels, PodRef};
+use crate::model::{Labels, PodRef, Target};
 
 /// A limit of dead objects to keep. In the configuration a negative number means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -370,6 +370,16 @@ settings! {
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl Policy {
+    /// Says whether objects of this target are removed.
+    pub(super) fn is_enabled(&self, target: Target) -> bool {
+        match target {
+            Target::Containers => self.containers.enabled,
+            Target::Sandboxes => self.sandboxes.enabled,
+            Target::Logs => self.logs.enabled,
+            Target::Images => self.images.enabled,
+        }
+    }
+
     /// Checks the keys against each other; calls `refuse` with a key and its problem.
     pub fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
         let (low, high) = (

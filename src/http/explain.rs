@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use super::api::{NoParameters, PathId};
 use super::{HttpError, HttpResult, Service, json};
 use crate::gc;
-use crate::gc::explain::{ExplainAnswer, Explainer, NotFound, PREFIX_MIN};
+use crate::gc::explain::{ExplainAnswer, Explainer, NotFound, PREFIX_MIN, PlanFacts};
 use crate::model::{PodSandboxId, Target};
 use crate::snapshot::Look;
 use crate::state::RemovalFilter;
@@ -56,7 +56,8 @@ pub(super) fn answer(service: &Service, look: &Look, id: &str) -> Result<Explain
     };
     let snapshot = look.snapshot(next_attempts)?;
     let plan = gc::plan(&snapshot, policy, &Target::ALL.into());
-    let explainer = Explainer::of(&snapshot, policy, &plan, look.pod_origin.source);
+    let facts = PlanFacts::of(&snapshot, policy, &plan);
+    let explainer = Explainer::of(&facts, &plan, look.pod_origin.source);
     let failures = |id: &str| quarantine.get(&PodSandboxId::new(id)?).cloned();
     let answer = explainer.answer(id, failures);
     answer.map_err(|error| match error {

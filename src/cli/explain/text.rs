@@ -117,8 +117,12 @@ impl TextPage {
             .iter()
             .filter(|rule| rule.said != RuleResult::NotReached);
         for rule in asked {
-            let mark = if rule.decides { '*' } else { ' ' };
-            let inputs = clipped(&escape::line(&rule.inputs), PART_MAX);
+            let (mark, inputs) = if rule.decides {
+                ('*', "see Verdict")
+            } else {
+                (' ', &*rule.inputs)
+            };
+            let inputs = clipped(&escape::line(inputs), PART_MAX);
             let name = format!(
                 "{title:<INDENT$}{mark} {:<18}{}",
                 rule.rule,

@@ -1,56 +1,59 @@
-//! Explains a verdict on an image in words.
+//! The facts that the rules for images look at.
 
-use super::super::Subject;
-use super::super::explain::keep_text;
 use super::super::facts::{PlanFacts, span};
-use super::super::images::{age_of, space_wanted, unknown_users, used_percent};
-use super::{and_more, record};
-use crate::model::{
-    Image, ImageMatcher, ImageNames, ImageStore, Images, KeepReason, RemoveReason, short_duration,
-};
+use super::super::images::{ImageRule, space_wanted, used_percent};
+use super::super::{Subject, Verdict};
+use super::records::{and_more, record};
+use crate::model::{Image, ImageMatcher, ImageNames, ImageStore};
 
 impl PlanFacts<'_> {
-    pub(super) fn kept_image(&self, subject: &Subject, reason: KeepReason) -> String {
-        let (Some(image), Images::Known(store)) = (self.image(&subject.id), &self.snapshot.images)
-        else {
-            return keep_text(reason).to_owned();
-        };
-        match reason {
-            KeepReason::InUse => self.user_of(image, store),
-            KeepReason::UnknownUser => unknown_users(self.snapshot).unwrap_or_default(),
-            KeepReason::Pinned if store.undeleted.iter().any(|key| *key == *subject.id) => {
+    pub(super) fn image_words(
+        &self,
+        rule: ImageRule,
+        (image, store): (&Image, &ImageStore),
+        subject: &Subject,
+        said: Option<Verdict>,
+    ) -> String {
+        use ImageRule as Rule;
+        let words = match (rule, said) {
+            (Rule::InUse, None) => "no container is known to use it",
+            (Rule::InUse, Some(_)) => return self.user_of(image, store),
+            (Rule::Pinned, None) => "the runtime does not pin it",
+            (Rule::Pinned, Some(_)) if store.undeleted.iter().any(|key| *key == image.key()) => {
                 "the runtime still listed it after it had said that it removed it (such as an OCI artifact, or an image \
                  of a read-only store); it is left alone for an hour"
-                    .to_owned()
             }
-            KeepReason::SandboxImage => Self::sandbox_image(image, store),
-            KeepReason::Keep => self.keep_pattern(image),
-            KeepReason::TooYoung => self.young_image(subject),
-            KeepReason::BelowThreshold => self.no_room_wanted(store),
-            other => keep_text(other).to_owned(),
-        }
+            (Rule::Pinned, Some(_)) => {
+                "the runtime pins it, or another record of the same image id"
+            }
+            (Rule::SandboxImage, None) => "no sandbox is known to be made from it",
+            (Rule::SandboxImage, Some(_)) if is_named(&store.sandbox_images, image) => {
+                "the runtime's configuration or a sandbox names it"
+            }
+            (Rule::SandboxImage, Some(_)) => {
+                "it is called pause, and the runtime does not say what sandboxes are made from"
+            }
+            (Rule::Keep, None) => "no pattern of policy.images.keep matches",
+            (Rule::Keep, Some(_)) => return self.keep_pattern(image),
+            (Rule::MinAge, _) => return self.image_age(subject),
+            (Rule::MaxAge, _) => {
+                let max_age = self.policy.images.max_age;
+                let max_age = max_age.map_or_else(|| "off".to_owned(), span);
+                return format!(
+                    "{}; policy.images.max_age is {max_age}",
+                    self.unused(subject)
+                );
+            }
+            (Rule::Space, _) => return self.room(store, subject, said),
+        };
+        words.to_owned()
     }
 
-    pub(super) fn removed_image(&self, subject: &Subject, reason: RemoveReason) -> String {
-        let rules = &self.policy.images;
-        let unused = match subject.last_used_at() {
-            Some(at) => format!("last used {} ago", short_duration(self.snapshot.age(at))),
-            None => format!(
-                "not used since it was first seen {} ago",
-                short_duration(self.snapshot.age(subject.created_at))
-            ),
-        };
-        let limit = match reason {
-            RemoveReason::Age => rules.max_age.map(|age| ("policy.images.max_age", age)),
-            _ => None,
-        };
-        match limit {
-            Some((key, age)) => format!("{unused}; {key} is {}", span(age)),
-            None => format!(
-                "{unused}; the image file system is above its high mark ({} %)",
-                rules.high_threshold_percent
-            ),
-        }
+    fn unused(&self, subject: &Subject) -> String {
+        subject.last_used_at().map_or_else(
+            || self.since("not used since it was first seen", subject.created_at),
+            |at| self.since("last used", at),
+        )
     }
 
     fn user_of(&self, image: &Image, store: &ImageStore) -> String {
@@ -70,15 +73,6 @@ impl PlanFacts<'_> {
         }
     }
 
-    fn sandbox_image(image: &Image, store: &ImageStore) -> String {
-        if is_named(&store.sandbox_images, image) {
-            "the runtime's configuration or a sandbox names it".to_owned()
-        } else {
-            "it is called pause, and the runtime does not say what sandboxes are made from"
-                .to_owned()
-        }
-    }
-
     fn keep_pattern(&self, image: &Image) -> String {
         let patterns = || self.policy.images.keep.iter();
         let names = image.repo_tags.iter().chain(&image.repo_digests);
@@ -93,25 +87,18 @@ impl PlanFacts<'_> {
             )
     }
 
-    fn young_image(&self, subject: &Subject) -> String {
-        let age = age_of(self.snapshot, &subject.id);
-        if age.last_used.is_some_and(|at| at > self.snapshot.taken_at) {
+    fn image_age(&self, subject: &Subject) -> String {
+        if subject
+            .last_used_at()
+            .is_some_and(|at| at > self.snapshot.taken_at)
+        {
             return "it was used after this look, or a clock was set back".to_owned();
         }
-        let minimum = self.policy.images.min_age;
-        self.young(
-            "first seen",
-            age.first_seen,
-            "policy.images.min_age",
-            minimum,
-        )
+        self.bound_words("min-age", subject)
     }
 
-    fn no_room_wanted(&self, store: &ImageStore) -> String {
+    fn room(&self, store: &ImageStore, subject: &Subject, said: Option<Verdict>) -> String {
         let rules = &self.policy.images;
-        if !rules.enabled {
-            return "policy.images.enabled is off".to_owned();
-        }
         if let Some(other) = &store.other_mount {
             return other.why.clone();
         }
@@ -125,13 +112,15 @@ impl PlanFacts<'_> {
                 "policy.images.high_threshold_percent is {high}: without max_age no room is made"
             );
         }
-        if space_wanted(rules, usage) == 0 {
-            let used = used_percent(usage);
-            return format!(
-                "the image file system is {used} % full; room is made from {high} % on"
-            );
+        let used = used_percent(usage);
+        let full = format!(
+            "the image file system is {used} % full; room is made from {high} % on, down to {low} %"
+        );
+        match said {
+            Some(Verdict::Remove(_)) => format!("{}; {full}", self.unused(subject)),
+            _ if space_wanted(rules, usage) == 0 => full,
+            _ => format!("{full}: images that were unused for longer make it"),
         }
-        format!("images that were unused for longer make the room down to {low} %")
     }
 }
 

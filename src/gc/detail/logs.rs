@@ -1,58 +1,93 @@
-//! Explains a verdict on a log in words.
+//! The facts that the rules for logs look at.
 
-use super::super::Subject;
-use super::super::age::at_least;
-use super::super::explain::{keep_text, remove_text};
 use super::super::facts::{PlanFacts, short};
-use super::record;
-use crate::model::{KeepReason, RemoveReason, container_id_of};
+use super::super::logs::{ContainerLogRule, LogDirRule, LogLinkRule};
+use super::super::{Subject, Verdict};
+use super::records::record;
+use crate::model::{LinkTarget, LinkedContainer, LogLink};
 
 impl PlanFacts<'_> {
-    pub(super) fn kept_log(&self, subject: &Subject, reason: KeepReason) -> String {
-        match reason {
-            KeepReason::PodExists | KeepReason::PodsUnknown if self.log_link(subject).is_none() => {
-                self.log_pod_words(subject)
+    pub(super) fn log_dir_words(
+        &self,
+        rule: LogDirRule,
+        subject: &Subject,
+        said: Option<Verdict>,
+    ) -> String {
+        use LogDirRule as Rule;
+        let words = match (rule, said) {
+            (Rule::ForeignName, _) => made_by(said),
+            (Rule::Protect, _) => return self.protection(subject, None, said),
+            (Rule::Containers, None) => "the runtime has nothing of its pod",
+            (Rule::Containers, Some(_)) => return self.log_holder(subject),
+            (Rule::ListsComplete, None) => "the runtime's lists are complete",
+            (Rule::ListsComplete, Some(_)) => {
+                "a list of the runtime is incomplete: something unseen of its pod may be there"
             }
-            KeepReason::HasContainers => self.log_holder(subject),
-            KeepReason::TooYoung => self.young_dir(subject),
-            KeepReason::NotAsked if !self.policy.logs.enabled => {
-                "policy.logs.enabled is off".to_owned()
+            (Rule::PodExists | Rule::PodUnknown | Rule::Settle | Rule::PodDeleted, _) => {
+                return self.pod_words(subject, said);
             }
-            KeepReason::NotAsked => {
-                let id = self
-                    .log_link(subject)
-                    .and_then(|link| container_id_of(&link.name));
-                let id = id.map_or_else(String::new, |id| format!(" {}", short(id.as_str())));
-                format!("the runtime has not said what became of container{id}")
-            }
-            KeepReason::Protected => self.protection(subject.pod.as_deref(), None),
-            other => keep_text(other).to_owned(),
-        }
+            (Rule::Grace, _) => return self.bound_words("grace", subject),
+        };
+        words.to_owned()
     }
 
-    pub(super) fn removed_log(&self, subject: &Subject, reason: RemoveReason) -> String {
-        match reason {
-            RemoveReason::PodDeleted => self.pod_words(subject),
-            other => remove_text(other).to_owned(),
-        }
+    pub(super) fn log_link_words(
+        &self,
+        rule: LogLinkRule,
+        link: &LogLink,
+        subject: &Subject,
+        said: Option<Verdict>,
+    ) -> String {
+        use LogLinkRule as Rule;
+        let words = match (rule, said) {
+            (Rule::ForeignName, _) => made_by(said),
+            (Rule::Protect, _) => return self.protection(subject, None, said),
+            (Rule::TargetExists, _) => match link.target {
+                LinkTarget::Exists => "its log exists",
+                LinkTarget::Missing => "its log does not exist",
+                LinkTarget::Unknown => "its log cannot be checked",
+            },
+            (Rule::ContainerAsked | Rule::Containers, _) => return self.linked_words(link),
+            (Rule::DeadLink, _) => {
+                return format!("its log does not exist; {}", self.linked_words(link));
+            }
+        };
+        words.to_owned()
     }
 
-    fn log_pod_words(&self, subject: &Subject) -> String {
-        if self.snapshot.seen.is_all() {
-            self.pod_words(subject)
-        } else {
-            "a list of the runtime is incomplete: something unseen of its pod may be there"
-                .to_owned()
+    fn linked_words(&self, link: &LogLink) -> String {
+        if let Some(container) = self.linked(link) {
+            return format!("the runtime lists {}", record(container));
         }
+        let words = match link.container {
+            LinkedContainer::NotAsked => "the runtime has not said what became of its container",
+            LinkedContainer::NotFound => "the runtime has no such container",
+            LinkedContainer::Exited => "its container exited",
+            LinkedContainer::Lives => "its container is not known to have exited",
+        };
+        words.to_owned()
+    }
+
+    pub(super) fn container_log_words(
+        &self,
+        rule: ContainerLogRule,
+        subject: &Subject,
+        said: Option<Verdict>,
+    ) -> String {
+        use ContainerLogRule as Rule;
+        let words = match (rule, said) {
+            (Rule::ForeignName, _) => made_by(said),
+            (Rule::Protect, _) => return self.protection(subject, None, said),
+            (Rule::Containers, None) => "no other record writes to it",
+            (Rule::Containers, Some(_)) => return self.log_holder(subject),
+            (Rule::ContainerRemoved, _) => {
+                "its container was removed, or is removed in the same pass"
+            }
+        };
+        words.to_owned()
     }
 
     fn log_holder(&self, subject: &Subject) -> String {
-        if let Some(link) = self.log_link(subject) {
-            return self.linked(link).map_or_else(
-                || "its container is there, and is not known to have exited".to_owned(),
-                |container| format!("{} is there", record(container)),
-            );
-        }
         let pod = subject.pod.as_deref();
         if let Some(container) = self.containers_of(pod).next() {
             return format!("{} of its pod is there", record(container));
@@ -62,16 +97,11 @@ impl PlanFacts<'_> {
             |sandbox| format!("sandbox {} of its pod is there", short(sandbox.id.as_str())),
         )
     }
+}
 
-    fn young_dir(&self, subject: &Subject) -> String {
-        let grace = self.policy.logs.grace;
-        let (key, changed) = ("policy.logs.grace", subject.created_at);
-        if !at_least(self.snapshot.age(changed), grace) {
-            return self.young("changed", changed, key, grace);
-        }
-        match self.log_dir(subject).and_then(|dir| dir.orphan_since) {
-            Some(since) => self.young("seen to be an orphan", since, key, grace),
-            None => "it was not seen to be an orphan before".to_owned(),
-        }
+fn made_by(said: Option<Verdict>) -> &'static str {
+    match said {
+        None => "the kubelet gives such a name and place",
+        Some(_) => "its name or place is not one that the kubelet gives",
     }
 }

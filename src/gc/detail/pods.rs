@@ -1,93 +1,219 @@
-//! Explains what is known of an object's pod, and what its removal waits for.
+//! What is known of an object's pod, and the times that rules wait for.
 
-use jiff::SignedDuration;
+use std::time::Duration;
 
+use jiff::Timestamp;
+
+use super::super::containers::counts_from;
 use super::super::facts::{PlanFacts, span};
-use super::super::{PodKnowledge, Subject};
-use crate::model::short_duration;
+use super::super::{PodKnowledge, Subject, Verdict};
+use crate::model::{Outage, SourcePod, Target};
+
+/// What a rule waits for: that a time is long enough ago.
+pub(in super::super) struct AgeBound {
+    /// What happened then.
+    done: &'static str,
+    pub(in super::super) since: Timestamp,
+    pub(in super::super) minimum: Duration,
+    pub(in super::super) setting: &'static str,
+}
 
 impl PlanFacts<'_> {
-    /// Describes what is known of its pod.
-    pub(in super::super) fn pod_words(&self, subject: &Subject) -> String {
-        match subject.pod_state {
-            PodKnowledge::Active => "its pod is active".to_owned(),
-            PodKnowledge::Terminated => "its pod finished".to_owned(),
-            PodKnowledge::Assumed => {
-                "its pod counts as finished (assume_finished_after)".to_owned()
+    /// Returns what a rule waits for; `None` if that is not known, or if time does not help.
+    pub(in super::super) fn bound(&self, rule: &str, subject: &Subject) -> Option<AgeBound> {
+        let policy = self.policy;
+        let history = self.history(subject.pod.as_deref());
+        let created = subject.created_at;
+        let (done, since, minimum, setting) = match (rule, subject.target) {
+            ("created-grace", _) => {
+                let grace = policy.containers.created_grace;
+                ("created", created, grace, "policy.containers.created_grace")
             }
-            PodKnowledge::Deleted => {
-                "its pod is deleted: a complete pod list does not have it".to_owned()
+            ("min-age", Target::Containers) => {
+                let (_, row) = self.container(&subject.id)?;
+                let since = counts_from(policy.containers.age_from, row)?;
+                let done = match row.finished_at {
+                    Some(at) if at == since && row.exit_undated => {
+                        "the runtime gives no time of its exit; first seen exited"
+                    }
+                    Some(at) if at == since => "exited",
+                    _ => "created",
+                };
+                (
+                    done,
+                    since,
+                    policy.containers.min_age,
+                    "policy.containers.min_age",
+                )
             }
-            PodKnowledge::Absent => self.absent_pod(subject),
-            PodKnowledge::Unknown => {
-                format!("nothing is known of its pod: {}", self.doubt_words(subject))
+            ("min-age", Target::Sandboxes) => (
+                "created",
+                created,
+                policy.sandboxes.min_age,
+                "policy.sandboxes.min_age",
+            ),
+            ("min-age", Target::Images) => (
+                "first seen",
+                created,
+                policy.images.min_age,
+                "policy.images.min_age",
+            ),
+            ("settle", _) => (
+                "absent",
+                history?.absent_since?,
+                policy.pods.settle,
+                "pods.settle",
+            ),
+            // A list over its limit ends at no known time.
+            ("pod-deleted" | "max-dead", _) if self.outage().is_none() => (
+                "over",
+                history?.over_since?,
+                policy.pods.quiet,
+                "pods.quiet",
+            ),
+            ("grace", _) => {
+                let dir = self.log_dir(subject)?;
+                let orphan = dir.orphan_since?;
+                let (done, since) = if dir.modified_at > orphan {
+                    ("changed", dir.modified_at)
+                } else {
+                    ("seen to be an orphan", orphan)
+                };
+                (done, since, policy.logs.grace, "policy.logs.grace")
             }
+            _ => return None,
+        };
+        Some(AgeBound {
+            done,
+            since,
+            minimum,
+            setting,
+        })
+    }
+
+    pub(super) fn bound_words(&self, rule: &str, subject: &Subject) -> String {
+        let Some(bound) = self.bound(rule, subject) else {
+            let missing = match subject.target {
+                Target::Logs => "it was not seen to be an orphan before",
+                Target::Containers | Target::Sandboxes | Target::Images => {
+                    "the runtime has not told yet when it exited"
+                }
+            };
+            return missing.to_owned();
+        };
+        let (done, minimum) = (self.since(bound.done, bound.since), span(bound.minimum));
+        format!("{done}; {} is {minimum}", bound.setting)
+    }
+
+    pub(super) fn since(&self, done: &str, then: Timestamp) -> String {
+        if self.snapshot.age(then).is_negative() {
+            return format!("{done} in the future: a clock was set back");
         }
+        format!("{done} {} ago", self.age_words(then))
+    }
+
+    /// Describes its pod; for a verdict also why it is absent, deleted or unknown.
+    pub(super) fn pod_words(&self, subject: &Subject, said: Option<Verdict>) -> String {
+        let state = subject.pod_state;
+        if said.is_none() || matches!(state, PodKnowledge::Active | PodKnowledge::Terminated) {
+            return format!("its pod is {}", state.word());
+        }
+        format!("its pod is {}", self.known(subject, "the pod source"))
+    }
+
+    /// Returns what is known of its pod, who says so, and since when.
+    pub(in super::super) fn known(&self, subject: &Subject, source: &str) -> String {
+        let state = subject.pod_state;
+        let pod = subject.pod.as_deref();
+        let list = self.snapshot.pods.known();
+        let listed = pod.and_then(|pod| list?.pods.get(&pod.uid));
+        let why = match state {
+            PodKnowledge::Active if listed.is_some_and(SourcePod::is_static) => {
+                format!("{source} lists it, and the kubelet runs a static pod again")
+            }
+            PodKnowledge::Active if listed.is_some_and(|it| it.finished) => {
+                format!("{source} lists it as finished, but something of it still runs here")
+            }
+            PodKnowledge::Active => format!("{source} lists it, not finished"),
+            PodKnowledge::Terminated => format!("{source} lists it as finished"),
+            PodKnowledge::Deleted | PodKnowledge::Absent => format!("{source} does not list it"),
+            PodKnowledge::Assumed => format!(
+                "assume_finished_after decides, because {}",
+                self.doubt_words(subject, source)
+            ),
+            PodKnowledge::Unknown => self.doubt_words(subject, source),
+        };
+        let age = |words: &str, since: Option<Timestamp>| {
+            since.map(|since| format!(", {words} for {}", self.age_words(since)))
+        };
+        let history = self.history(pod);
+        let absent = age("absent", history.and_then(|it| it.absent_since)).unwrap_or_default();
+        let over = age("seen to be over", history.and_then(|it| it.over_since));
+        let since = match over {
+            _ if state == PodKnowledge::Absent => {
+                let settle = span(self.policy.pods.settle);
+                format!("{absent}; it counts as deleted after pods.settle ({settle})")
+            }
+            Some(over) => format!("{over} (pods.quiet {})", span(self.policy.pods.quiet)),
+            None => absent,
+        };
+        format!("{}: {why}{since}", state.word())
     }
 
     /// Returns why nothing is known of its pod.
-    pub(in super::super) fn doubt_words(&self, subject: &Subject) -> String {
+    fn doubt_words(&self, subject: &Subject, source: &str) -> String {
         let Some(pod) = subject.pod.as_deref() else {
             return "it names no pod of the kubelet".to_owned();
         };
         let doubt = self.knowledge.doubt(&pod.uid, subject.created_at);
-        doubt.map_or_else(String::new, |doubt| doubt.words(&self.knowledge))
-    }
-
-    fn absent_pod(&self, subject: &Subject) -> String {
-        let history = self.history(subject.pod.as_deref());
-        let since = history.and_then(|history| history.absent_since);
-        let age = since.map(|since| self.snapshot.age(since));
-        let since = age.filter(|age| age.as_secs() > 0).map_or_else(
-            || "since the latest answer".to_owned(),
-            |age| format!("for {}", age_words(age)),
-        );
-        let settle = span(self.policy.pods.settle);
-        format!(
-            "the pod list has lacked its pod {since}; it counts as deleted after pods.settle ({settle})"
+        doubt.map_or_else(
+            || format!("{source} does not list it"),
+            |doubt| doubt.words(&self.knowledge),
         )
     }
 
-    /// Explains why an old enough object waits: since when its pod has been finished, and that the kubelet
-    /// may not know it.
-    pub(super) fn not_quiet(&self, subject: &Subject) -> String {
-        if subject.pod_state == PodKnowledge::Absent {
-            return self.absent_pod(subject);
+    /// Describes a pod that counts as deleted, or its end if the object waits for that.
+    pub(super) fn end_words(&self, subject: &Subject, said: Option<Verdict>) -> String {
+        match said {
+            Some(Verdict::Keep(_)) => self.not_quiet(subject),
+            Some(Verdict::Remove(_)) | None => self.pod_words(subject, said),
         }
-        let (snapshot, quiet) = (self.snapshot, self.policy.pods.quiet);
-        if let Some(outage) = snapshot.outage.filter(|outage| outage.lasts(snapshot)) {
+    }
+
+    /// Explains why an old enough object waits: the kubelet may not know that its pod ended.
+    pub(super) fn not_quiet(&self, subject: &Subject) -> String {
+        if let Some(outage) = self.outage() {
             return format!(
                 "a list has been over the kubelet's limit for {}, so the kubelet may not know that the pod ended; \
                  it goes when the lists fit again",
-                age_words(snapshot.age(outage.first_seen)),
+                self.age_words(outage.first_seen),
             );
         }
+        let known = self.known(subject, "the pod source");
         let history = self.history(subject.pod.as_deref());
-        let seen = history.and_then(|history| history.over_since).map_or_else(
-            || "crisweep has not seen its pod to be over yet".to_owned(),
-            |since| {
-                let age = age_words(snapshot.age(since));
-                format!("crisweep has seen its pod to be over for {age}")
-            },
-        );
-        format!(
-            "{seen}; its newest records stay until that is pods.quiet ({}) ago",
-            span(quiet)
-        )
+        let unseen = match history.and_then(|history| history.over_since) {
+            Some(_) => String::new(),
+            None => format!(
+                ", not seen to be over yet (pods.quiet {})",
+                span(self.policy.pods.quiet)
+            ),
+        };
+        format!("its pod is {known}{unseen}; the kubelet may not know yet that it ended")
     }
-}
 
-/// After a clock step back, ages are not negative.
-fn age_words(age: SignedDuration) -> String {
-    short_duration(age.max(SignedDuration::ZERO))
+    /// Returns the outage that keeps the kubelet from knowing of ends.
+    pub(in super::super) fn outage(&self) -> Option<Outage> {
+        self.snapshot
+            .outage
+            .filter(|outage| outage.lasts(self.snapshot))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::time::Duration;
 
-    use jiff::Timestamp;
+    use jiff::SignedDuration;
 
     use super::super::super::{Policy, plan};
     use super::*;
@@ -225,12 +351,12 @@ mod tests {
         ];
         for (snapshot, why) in cases {
             let detail = detail(&snapshot);
-            assert!(detail.contains("nothing is known of its pod: "), "{detail}");
+            assert!(detail.contains("its pod is unknown: "), "{detail}");
             assert!(detail.contains(why), "{detail}, not: {why}");
         }
         // No doubt here: a list without a date is as young as its answer.
         let fine = detail(&unseen(node(), Coverage::Living));
-        assert!(!fine.contains("nothing is known"), "{fine}");
+        assert!(!fine.contains("unknown"), "{fine}");
     }
 
     #[test]
@@ -250,17 +376,7 @@ mod tests {
         };
         assert_eq!(
             detail(&absent),
-            "the pod list has lacked its pod for 4s; it counts as deleted after pods.settle (10s)"
-        );
-        let mut policy = Policy::default();
-        policy.pods.settle = Duration::from_millis(500);
-        let just_now = Snapshot {
-            pod_history: history(0, 0),
-            ..node()
-        };
-        assert_eq!(
-            detail_by(&just_now, &policy),
-            "the pod list has lacked its pod since the latest answer; it counts as deleted after pods.settle (500ms)"
+            "its pod is absent: the pod source does not list it, absent for 4s; it counts as deleted after pods.settle (10s)"
         );
         let loud = Snapshot {
             pod_history: history(20, 20),
@@ -268,7 +384,8 @@ mod tests {
         };
         assert_eq!(
             detail(&loud),
-            "crisweep has seen its pod to be over for 20s; its newest records stay until that is pods.quiet (1m) ago"
+            "its pod is deleted: the pod source does not list it, seen to be over for 20s (pods.quiet 1m); the kubelet may \
+             not know yet that it ended"
         );
         let outage = Outage {
             first_seen: ago(120),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::super::{PodKnowledge, Subject, Verdict};
 use super::find::{ExplainTarget, NotFound};
 use super::words::{fate, kept_text, remove_text};
-use super::{Explainer, Explanation, JudgedObject, PodFacts, Wording, label, title};
+use super::{Explainer, Explanation, JudgedObject, PodFacts, Wording, title};
 use crate::model::{PodRef, Quarantined, Target};
 
 /// Objects of a pod that an answer lists.
@@ -89,7 +89,7 @@ pub struct PodAnswer {
     pub summary: String,
     pod_state: PodKnowledge,
     /// What is believed of it.
-    pub explanation: String,
+    explanation: String,
     /// What is known of it.
     pub pod: PodFacts,
     /// Number of objects, of which `objects` may list only the first.
@@ -127,9 +127,10 @@ impl<'a> Explainer<'a> {
         quarantine: &impl Fn(&str) -> Option<Quarantined>,
     ) -> ObjectVerdict {
         let subject = judged.subject;
-        let (verdict, reason, explanation) = match judged.verdict {
-            Verdict::Keep(reason) => ("keep", reason.label(), kept_text(subject, reason)),
-            Verdict::Remove(reason) => ("remove", reason.label(), remove_text(reason)),
+        let (verdict, reason) = judged.verdict.label();
+        let explanation = match judged.verdict {
+            Verdict::Keep(reason) => kept_text(subject, reason),
+            Verdict::Remove(reason) => remove_text(reason),
         };
         let has_pod = match subject.target {
             Target::Containers | Target::Sandboxes => true,
@@ -194,7 +195,7 @@ impl<'a> Explainer<'a> {
 fn pod_summary(facts: &PodFacts, all: &[JudgedObject<'_>]) -> String {
     let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for judged in all {
-        *reasons.entry(label(judged.verdict)).or_default() += 1;
+        *reasons.entry(judged.verdict.label()).or_default() += 1;
     }
     let of = |wanted: &str| {
         let counts = reasons

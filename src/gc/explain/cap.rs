@@ -26,7 +26,7 @@ impl Explainer<'_> {
             }
         }
         let section = subject.target.label();
-        let enable = if self.is_enabled(subject.target) {
+        let enable = if self.facts.policy.is_enabled(subject.target) {
             String::new()
         } else {
             format!(", and set policy.{section}.enabled: true")
@@ -34,15 +34,6 @@ impl Explainer<'_> {
         Some(format!(
             "set policy.{section}.max_dead to {goes} (the oldest go first){enable}"
         ))
-    }
-
-    fn is_enabled(&self, target: Target) -> bool {
-        let policy = self.facts.policy;
-        match target {
-            Target::Containers => policy.containers.enabled,
-            Target::Sandboxes => policy.sandboxes.enabled,
-            Target::Logs | Target::Images => false,
-        }
     }
 
     fn goes_at(&self, subject: &Subject, max_dead: usize) -> bool {

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use super::super::containers::counts_from;
-use super::super::facts::span;
+use super::super::facts::{PlanFacts, span};
 use super::super::wait::at_later;
 use super::super::{PodDoubt, PodKnowledge, Subject, Verdict, plan};
-use super::{
-    Explainer, JudgedObject, ObjectHolder, RuleLine, Since, VerdictChange, decided, label,
-};
+use super::{Explainer, JudgedObject, ObjectHolder, RuleLine, Since, VerdictChange, decided};
 use crate::model::{ContainerState, KeepReason, RemoveReason, Target, Targets};
 
 /// Consecutive waits that an explanation adds up: one for each rule that ends by time alone.
@@ -37,7 +34,7 @@ impl<'a> Explainer<'a> {
         if let Some(wait) = self.wait(judged, rules) {
             let time = span(wait.after);
             let settings = wait.for_settings.join(", then ");
-            let (verdict, reason) = label(wait.then);
+            let (verdict, reason) = wait.then.label();
             let goes = verdict == "remove";
             let verdict = if goes { "goes" } else { "still stays" };
             changes.push(VerdictChange {
@@ -72,7 +69,8 @@ impl<'a> Explainer<'a> {
         for _ in 0..WAITS_MAX {
             let snapshot = at_later(self.facts.snapshot, wait.after);
             let plan = plan(&snapshot, self.facts.policy, &Targets::all().0);
-            let later = Explainer::of(&snapshot, self.facts.policy, &plan, self.source);
+            let facts = PlanFacts::of(&snapshot, self.facts.policy, &plan);
+            let later = Explainer::of(&facts, &plan, self.source);
             let subject = judged.subject;
             let is_it = |it: &JudgedObject<'_>| {
                 it.subject.target == subject.target && it.subject.id == subject.id
@@ -93,56 +91,24 @@ impl<'a> Explainer<'a> {
 
     /// Returns how long a rule still keeps an object, and the setting that says so; `None` if time does not help.
     fn left_of(&self, subject: &Subject, rule: &str) -> Option<(Duration, &'static str)> {
-        let (policy, snapshot) = (self.facts.policy, self.facts.snapshot);
-        let history = self.facts.history(subject.pod.as_deref());
-        let (since, minimum, setting) = match (rule, subject.target) {
-            ("created-grace", _) => (
-                subject.created_at,
-                policy.containers.created_grace,
-                "policy.containers.created_grace",
-            ),
-            ("min-age", Target::Containers) => (
-                counts_from(
-                    policy.containers.age_from,
-                    self.facts.container(&subject.id)?.1,
-                )?,
-                policy.containers.min_age,
-                "policy.containers.min_age",
-            ),
-            ("min-age", Target::Sandboxes) => (
-                subject.created_at,
-                policy.sandboxes.min_age,
-                "policy.sandboxes.min_age",
-            ),
-            ("min-age", Target::Images) => (
-                subject.created_at,
-                policy.images.min_age,
-                "policy.images.min_age",
-            ),
-            ("settle", _) => (history?.absent_since?, policy.pods.settle, "pods.settle"),
-            // A list over its limit ends at no known time.
-            ("pod-deleted" | "max-dead", _)
-                if snapshot.outage.is_none_or(|outage| !outage.lasts(snapshot)) =>
-            {
-                (history?.over_since?, policy.pods.quiet, "pods.quiet")
-            }
-            ("grace", _) => {
-                let dir = self.facts.log_dir(subject)?;
-                (
-                    dir.modified_at.max(dir.orphan_since?),
-                    policy.logs.grace,
-                    "policy.logs.grace",
-                )
-            }
-            ("quarantine", _) => {
-                let until = *snapshot
-                    .quarantine
-                    .get(&self.facts.sandbox(&subject.id)?.1.id)?;
-                (until, Duration::ZERO, "quarantine")
-            }
-            _ => return None,
-        };
-        Some((self.facts.left(since, minimum)?, setting))
+        if rule == "quarantine" {
+            let (_, sandbox) = self.facts.sandbox(&subject.id)?;
+            let until = *self.facts.snapshot.quarantine.get(&sandbox.id)?;
+            return Some((self.left(until, Duration::ZERO)?, "quarantine"));
+        }
+        let bound = self.facts.bound(rule, subject)?;
+        Some((self.left(bound.since, bound.minimum)?, bound.setting))
+    }
+
+    /// Returns how much longer this must last to be old enough; `None` if it is.
+    fn left(&self, since: Timestamp, minimum: Duration) -> Option<Duration> {
+        let minimum = SignedDuration::try_from(minimum).ok()?;
+        let left = minimum.checked_sub(self.facts.snapshot.age(since))?;
+        let seconds = left.as_millis().max(0) + 999;
+        u64::try_from(seconds / 1000)
+            .ok()
+            .filter(|it| *it > 0)
+            .map(Duration::from_secs)
     }
 
     /// Says what would let a kept object go.
@@ -201,7 +167,6 @@ impl<'a> Explainer<'a> {
     /// Says what ends the waiting of a young object where time alone does not.
     fn to_end_waiting(&self, subject: &Subject, rules: &[RuleLine]) -> Vec<String> {
         let rule = decided(rules).unwrap_or_default();
-        let snapshot = self.facts.snapshot;
         let what = match rule {
             "min-age" if subject.target == Target::Containers => {
                 "the runtime must say when it exited"
@@ -209,7 +174,7 @@ impl<'a> Explainer<'a> {
             "min-age" => "later looks must find it here, and not in use",
             "grace" => "a further look must see it as an orphan",
             "settle" => "a further answer of the pod source must lack its pod",
-            _ if snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) => {
+            _ if self.facts.outage().is_some() => {
                 "the runtime's lists must fit the kubelet's limit again"
             }
             _ => "further looks must see its pod finished or absent for pods.quiet",
@@ -446,7 +411,8 @@ mod tests {
         verdict: Verdict,
     ) -> Vec<String> {
         let plan: Plan = plan(snapshot, policy, &Targets::all().0);
-        let explainer = Explainer::of(snapshot, policy, &plan, PodSourceKind::Kubelet);
+        let facts = PlanFacts::of(snapshot, policy, &plan);
+        let explainer = Explainer::of(&facts, &plan, PodSourceKind::Kubelet);
         let judged = JudgedObject { subject, verdict };
         let changes = explainer.would_change(judged, &[], &[]);
         changes.into_iter().map(|change| change.what).collect()

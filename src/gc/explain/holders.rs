@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::super::facts::span;
-use super::super::{PodKnowledge, Subject, Verdict};
-use super::{Explainer, JudgedObject, ObjectHolder, PodFacts, RuleLine, decided, label, title};
-use crate::model::{Container, KeepReason, PodRef, PodSandboxState, SourcePod, Target};
+use super::super::{Subject, Verdict};
+use super::{Explainer, JudgedObject, ObjectHolder, PodFacts, RuleLine, decided, title};
+use crate::model::{Container, KeepReason, PodRef, PodSandboxState, Target};
 
 /// Holders that an answer names.
 const HOLDERS_MAX: usize = 20;
@@ -75,7 +74,7 @@ impl<'a> Explainer<'a> {
 
     fn holder(&self, judged: JudgedObject<'_>) -> ObjectHolder {
         let subject = judged.subject;
-        let (verdict, reason) = label(judged.verdict);
+        let (verdict, reason) = judged.verdict.label();
         let pod = subject.pod.as_deref();
         ObjectHolder {
             kind: subject.target.noun().into(),
@@ -108,7 +107,12 @@ impl<'a> Explainer<'a> {
         let ready = self.facts.sandboxes_of(Some(pod));
         let ready = ready.filter(|row| row.state == PodSandboxState::Ready);
         let history = self.facts.history(Some(pod));
-        let mut facts = PodFacts {
+        let ready_since = ready.map(|row| row.created_at).max();
+        let ready = ready_since.map_or_else(String::new, |at| {
+            format!(", its sandbox ready for {}", self.facts.age_words(at))
+        });
+        let known = self.facts.known(subject, self.source_words());
+        PodFacts {
             uid: pod.uid.to_string(),
             namespace: pod.namespace.to_string(),
             name: pod.name.to_string(),
@@ -122,64 +126,11 @@ impl<'a> Explainer<'a> {
                 };
                 word.into()
             }),
-            ready_since: ready.map(|row| row.created_at).max(),
+            ready_since,
             absent_since: history.and_then(|history| history.absent_since),
             over_since: history.and_then(|history| history.over_since),
-            words: String::new(),
-        };
-        let is_static = listed.is_some_and(SourcePod::is_static);
-        facts.words = self.facts_words(&facts, is_static, subject);
-        facts
-    }
-
-    fn facts_words(&self, facts: &PodFacts, is_static: bool, subject: &Subject) -> String {
-        let source = &facts.source;
-        let known = match (facts.state, facts.listed.as_deref()) {
-            (PodKnowledge::Active, _) if is_static => {
-                format!("{source} lists it, and the kubelet runs a static pod again")
-            }
-            (PodKnowledge::Active, Some("finished")) => {
-                format!("{source} lists it as finished, but something of it still runs here")
-            }
-            (PodKnowledge::Active, _) => format!("{source} lists it, not finished"),
-            (PodKnowledge::Terminated, _) => format!("{source} lists it as finished"),
-            (PodKnowledge::Deleted, _) => format!("{source} does not list it"),
-            (PodKnowledge::Absent, _) => format!(
-                "{source} does not list it; it counts as deleted after pods.settle ({})",
-                span(self.facts.policy.pods.settle)
-            ),
-            (PodKnowledge::Assumed, _) => {
-                format!(
-                    "assume_finished_after decides, because {}",
-                    self.facts.doubt_words(subject)
-                )
-            }
-            (PodKnowledge::Unknown, _) => self.facts.doubt_words(subject),
-        };
-        let since = |words: &str, at: Option<jiff::Timestamp>| {
-            at.map_or_else(String::new, |at| {
-                format!(", {words} for {}", self.facts.age_words(at))
-            })
-        };
-        let over = if facts.absent_since.is_none() {
-            let quiet = span(self.facts.policy.pods.quiet);
-            let over = since("seen to be over", facts.over_since);
-            if over.is_empty() {
-                over
-            } else {
-                format!("{over} (pods.quiet {quiet})")
-            }
-        } else {
-            String::new()
-        };
-        format!(
-            "pod {}/{} is {}: {known}{}{}{over}",
-            facts.namespace,
-            facts.name,
-            facts.state.word(),
-            since("its sandbox ready", facts.ready_since),
-            since("absent", facts.absent_since),
-        )
+            words: format!("pod {}/{} is {known}{ready}", pod.namespace, pod.name),
+        }
     }
 }
 
@@ -213,58 +164,5 @@ fn is_by_pod(reason: KeepReason, rules: &[RuleLine]) -> bool {
         | KeepReason::ForeignName
         | KeepReason::TargetExists
         | KeepReason::NotAsked => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::Timestamp;
-
-    use super::super::super::{Policy, plan};
-    use super::*;
-    use crate::model::{PodHistory, PodSourceKind, PodUid, Snapshot};
-
-    #[test]
-    fn what_is_known_of_a_pod_is_said_once() {
-        let pod = PodRef {
-            uid: PodUid::new("0d5f6a2c-1111-4222-8333-0123456789ab").unwrap(),
-            namespace: "shop".into(),
-            name: "web".into(),
-        };
-        let history = PodHistory {
-            absent_since: Timestamp::from_second(97).ok(),
-            ..PodHistory::default()
-        };
-        let snapshot = Snapshot {
-            pod_history: [(pod.uid.clone(), history)].into(),
-            ..Snapshot::empty(Timestamp::from_second(100).unwrap())
-        };
-        let policy = Policy::default();
-        let plan = plan(&snapshot, &policy, &[Target::Containers].into());
-        let explainer = Explainer::of(&snapshot, &policy, &plan, PodSourceKind::Kubelet);
-        for (pod_state, words) in [
-            (
-                PodKnowledge::Absent,
-                "pod shop/web is absent: the kubelet does not list it; it counts as deleted after pods.settle (10s), \
-                 absent for 3s",
-            ),
-            (
-                PodKnowledge::Unknown,
-                "pod shop/web is unknown: no pod source is configured or found (pods.source), absent for 3s",
-            ),
-        ] {
-            let subject = Subject {
-                target: Target::Containers,
-                id: "c".into(),
-                name: "app".into(),
-                pod: Some(pod.clone().into()),
-                pod_state,
-                attempt: 0,
-                created_at: Timestamp::UNIX_EPOCH,
-                age_seconds: 0,
-                image: None,
-            };
-            assert_eq!(explainer.pod_facts(&pod, &subject).words, words);
-        }
     }
 }

@@ -16,11 +16,8 @@ impl Explainer<'_> {
 
     /// Says what is known of an object's pod, and from where.
     pub(super) fn pod_text(&self, subject: &Subject) -> String {
-        format!(
-            "{} ({})",
-            self.facts.pod_words(subject),
-            self.source_words()
-        )
+        let source = self.source_words();
+        format!("its pod is {}", self.facts.known(subject, source))
     }
 }
 

@@ -49,7 +49,6 @@ fn object(view: &View, answer: &ObjectAnswer) -> Markup {
         dl {
             dt { "Reason" }
             dd { b { (text(&judged.reason)) } ": " (text(&judged.explanation)) }
-            @if judged.detail != judged.explanation { dt { "Detail" } dd { (text(&judged.detail)) } }
             @if let Some(words) = &judged.pod_explanation { dt { "Its pod" } dd { (text(words)) } }
             @if let Some(since) = &why.since {
                 dt { "Since" } dd { (ago(since.at, view.now)) ": " (text(&since.what)) }

@@ -48,7 +48,7 @@ async fn why_a_sandbox_is_still_here_is_answered_on_one_screen() {
         "pod shop/waits is active: the pods file lists it, not finished",
         "(kept: newest) must go first",
         "for that: pod shop/waits must be deleted",
-        "* containers        keeps   containers that stay in it ",
+        "* containers        keeps   see Verdict",
         "not reached: unmanaged, protect, min-age,",
     ] {
         assert!(unwrapped(&shown).contains(words), "{words}: {shown}");

@@ -133,7 +133,7 @@ async fn a_long_plan_begins_with_its_counts_and_fits_80_columns() {
     );
     let all = text(&node.run(&[&args[..], &["--all"]].concat()).await.stdout);
     assert_eq!(rows(&all), 60, "{all}");
-    assert!(all.contains("it runs"), "{all}");
+    assert!(all.contains("its state is running"), "{all}");
     for line in shown.lines().chain(all.lines()) {
         // The id is whole where a program may read it.
         let whole_id = |word: &&str| word.len() == 64;

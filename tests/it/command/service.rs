@@ -95,7 +95,7 @@ async fn plan_shows_what_the_service_plans() {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     let all = text(&ask(&rig, &["plan", "--all"]).await.stdout);
-    assert!(all.contains("it runs"), "{all}");
+    assert!(all.contains("its state is running"), "{all}");
     let output = ask(
         &rig,
         &["plan", "--output", "json", "--target", "containers"],

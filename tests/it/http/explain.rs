@@ -281,7 +281,7 @@ async fn a_detail_names_why_an_object_is_kept_or_removed() {
             "newest",
             "the kubelet would run it again; its pod is active",
         ),
-        (dead, "newest", "the pod finished, and max_dead keeps 200"),
+        (dead, "newest", "max_dead keeps 200; its pod is finished"),
         (
             container("default/fresh/app#0"),
             "too-young",

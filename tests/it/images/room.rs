@@ -134,7 +134,7 @@ async fn what_is_said_of_an_image_that_stays_is_the_rule_that_keeps_it() {
     for (filler_mib, high, low, words) in [
         (30, 85, 80, "is 75 % full; room is made from 85 % on"),
         // 74.2 %: the kubelet rounds up.
-        (30, 75, 72, "unused for longer make the room down to 72 %"),
+        (30, 75, 72, "images that were unused for longer make it"),
         (46, 100, 90, "policy.images.high_threshold_percent is 100"),
     ] {
         let detail = last_stays_because(filler_mib, high, low).await;

@@ -96,7 +96,10 @@ async fn deleted_pods_go_and_static_ones_are_known_by_their_mirrors() {
     let why = rig.get(&format!("/api/v1/explain/{id}")).await.json();
     assert_eq!(why["object"]["pod_state"], "active", "{why:#}");
     let words = why["pod_explanation"].as_str().unwrap();
-    assert_eq!(words, "its pod is active (the API server's watch cache)");
+    assert_eq!(
+        words,
+        "its pod is active: the API server's watch cache lists it, and the kubelet runs a static pod again"
+    );
     // The API server cannot know whether the manifest still exists.
     assert!(rig.sim.container_id("default/unmirrored/app#0").is_some());
     assert!(rig.sim.container_id("default/named/app#0").is_some());

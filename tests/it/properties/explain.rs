@@ -1,6 +1,6 @@
 //! Properties of explanations: they never differ from the plan.
 
-use crisweep::gc::explain::{Explainer, JudgedObject, RuleResult};
+use crisweep::gc::explain::{Explainer, JudgedObject, PlanFacts, RuleResult};
 use crisweep::gc::{self, PodKnowledge, Verdict};
 use crisweep::model::{KeepReason, PodSourceKind, Target, Targets};
 use proptest::prelude::*;
@@ -12,16 +12,26 @@ use super::node::{Node, Oddity, nodes};
 /// Holds every explanation of a node to the plan.
 fn agree(node: &Node) -> Result<(), TestCaseError> {
     let Node { snapshot, policy } = node;
-    let plan = gc::plan(snapshot, policy, &Targets::all().0);
-    let explainer = Explainer::of(snapshot, policy, &plan, PodSourceKind::Kubelet);
-    for judged in explainer.judged() {
-        decides_once(&explainer, judged)?;
+    let mut plan = gc::plan(snapshot, policy, &Targets::all().0);
+    plan.add_details(snapshot, policy);
+    let facts = PlanFacts::of(snapshot, policy, &plan);
+    let explainer = Explainer::of(&facts, &plan, PodSourceKind::Kubelet);
+    let removed = plan.removals.iter().map(|it| &it.detail);
+    let details = removed.chain(plan.kept.iter().map(|it| &it.detail));
+    for (judged, detail) in explainer.judged().zip(details) {
+        let inputs = decides_once(&explainer, judged)?;
+        let shown = detail.trim_end_matches('…');
+        prop_assert!(!shown.is_empty() && inputs.starts_with(shown), "{}", inputs);
     }
     Ok(())
 }
 
 /// Exactly one rule decides, for the plan's reason; all before it pass, all after it are not reached or let it be.
-fn decides_once(explainer: &Explainer<'_>, judged: JudgedObject<'_>) -> Result<(), TestCaseError> {
+/// Returns its inputs.
+fn decides_once(
+    explainer: &Explainer<'_>,
+    judged: JudgedObject<'_>,
+) -> Result<String, TestCaseError> {
     let rules = explainer.rules(judged);
     let (said, reason) = match judged.verdict {
         Verdict::Keep(reason) => (RuleResult::Keeps, reason.label()),
@@ -54,7 +64,7 @@ fn decides_once(explainer: &Explainer<'_>, judged: JudgedObject<'_>) -> Result<(
             RuleResult::Removes => prop_assert!(place <= at),
         }
     }
-    Ok(())
+    Ok(rules[at].inputs.clone())
 }
 
 proptest! {
@@ -77,7 +87,8 @@ proptest! {
     ) {
         let Node { snapshot, policy } = &node;
         let plan = gc::plan(snapshot, policy, &Targets::all().0);
-        let explainer = Explainer::of(snapshot, policy, &plan, PodSourceKind::Kubelet);
+        let facts = PlanFacts::of(snapshot, policy, &plan);
+        let explainer = Explainer::of(&facts, &plan, PodSourceKind::Kubelet);
         let all: Vec<_> = explainer.judged().filter(|it| it.subject.target != Target::Logs).collect();
         if all.is_empty() {
             return Ok(());
@@ -107,7 +118,8 @@ proptest! {
     ) {
         let Node { snapshot, policy } = &node;
         let plan = gc::plan(snapshot, policy, &Targets::all().0);
-        let explainer = Explainer::of(snapshot, policy, &plan, PodSourceKind::Kubelet);
+        let facts = PlanFacts::of(snapshot, policy, &plan);
+        let explainer = Explainer::of(&facts, &plan, PodSourceKind::Kubelet);
         let may_go = |it: &JudgedObject<'_>| {
             let state = it.subject.pod_state;
             let over = matches!(state, PodKnowledge::Terminated | PodKnowledge::Assumed);
