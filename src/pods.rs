@@ -187,6 +187,8 @@ pub struct PodSource {
     /// The last logged result, so that only changes are logged.
     said: Option<Result<(), String>>,
     quorum: Option<QuorumAnswer>,
+    /// When the last pass began whose first look was asked to wait.
+    braked: Option<Instant>,
 }
 
 /// When a look began, by both clocks.
@@ -232,6 +234,7 @@ impl PodSource {
             good_since: None,
             said: None,
             quorum: None,
+            braked: None,
         };
         if let Source::Auto(auto) = source {
             new.auto = Some(auto);
@@ -253,17 +256,17 @@ impl PodSource {
 
     /// Returns how long a look of this freshness must wait before it begins, to limit quorum reads. Only the
     /// first look of a pass waits.
-    pub fn brake(&self, freshness: Freshness) -> Duration {
+    pub fn brake(&mut self, freshness: Freshness) -> Duration {
         let (Freshness::Quorum { since }, Source::ApiServer { .. }) = (freshness, &self.chosen)
         else {
             return Duration::ZERO;
         };
-        let spread = QUORUM_SPREAD.mul_f64(fastrand::f64());
-        match &self.quorum {
-            Some(last) if last.asked >= since => Duration::ZERO,
-            Some(last) => QUORUM_EVERY.saturating_sub(last.asked.elapsed()) + spread,
-            None => spread,
+        if self.braked.replace(since) == Some(since) {
+            return Duration::ZERO;
         }
+        let spread = QUORUM_SPREAD.mul_f64(fastrand::f64());
+        let left = |last: &QuorumAnswer| QUORUM_EVERY.saturating_sub(last.asked.elapsed());
+        self.quorum.as_ref().map_or(Duration::ZERO, left) + spread
     }
 
     /// Asks once. Call it after the runtime was listed, with the clocks read before that. `fits` says whether

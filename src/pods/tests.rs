@@ -221,6 +221,23 @@ async fn a_quorum_answer_that_serves_again_is_no_younger_when_the_clock_is_set_b
 }
 
 #[tokio::test]
+async fn only_the_first_look_of_a_pass_waits_although_the_api_server_fails() {
+    let url = "http://127.0.0.1:1".to_owned();
+    let api_server = Source::ApiServer {
+        server: ApiServer::new(url, None, TlsConfig::default()),
+        node: "n1".to_owned(),
+    };
+    let long = Duration::from_secs(60);
+    let mut source = PodSource::new(api_server, "n1", Duration::ZERO, long);
+    for pass in [(); 2].map(|()| Freshness::pass_begins()) {
+        assert!(source.brake(pass) > Duration::ZERO);
+        let answer = source.read(look(), pass, |_| true).await;
+        assert!(matches!(answer.pods, Pods::Unknown(_)), "{answer:?}");
+        assert_eq!(source.brake(pass), Duration::ZERO);
+    }
+}
+
+#[tokio::test]
 async fn a_pipe_is_no_file_and_blocks_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pods.json");
