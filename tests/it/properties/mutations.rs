@@ -89,6 +89,11 @@ proptest! {
             let mut forged = removal.clone();
             forged.subject.created_at -= SignedDuration::from_secs(1);
             prop_assert_eq!(broken(&forged)[0].rule, "is not the object that was planned");
+            let own = RemoveReason::all(removal.subject.target);
+            for reason in RemoveReason::ALL.into_iter().filter(|it| !own.contains(it)) {
+                let forged = Removal { reason, ..removal.clone() };
+                prop_assert!(!broken(&forged).is_empty(), "{forged:?}");
+            }
             let mut forged = removal.clone();
             forged.expected = Expected::Container(ContainerState::Running);
             if alone {
