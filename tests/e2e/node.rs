@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Instant;
 
 use crisweep_proto::cri::{ContainerState, PodSandboxState};
 use serde_json::Value;
@@ -29,29 +28,25 @@ async fn sandbox_states(cri: &Cri) -> BTreeMap<String, PodSandboxState> {
         .collect()
 }
 
-#[tokio::test]
-async fn the_incident_is_as_planned() {
-    let node = Node::start().await;
-    let started = Instant::now();
-    let population = Population::make(&node, plan::incident()).await;
-    println!(
-        "made {} pods in {:?}",
-        population.pods.len(),
-        started.elapsed()
-    );
-
-    assert!(population.count(ContainerState::ContainerExited) >= 120);
-    assert!(population.count_sandboxes(PodSandboxState::SandboxNotready) >= 60);
-    assert_eq!(population.count(ContainerState::ContainerRunning), 9);
+/// Asserts that the runtime lists what was made, in the states that the plan has for it.
+pub(crate) async fn is_as_planned(node: &Node, population: &Population) {
     let cri = node.cri().await;
     assert_eq!(container_states(&cri).await, population.container_states());
     assert_eq!(sandbox_states(&cri).await, population.sandbox_states());
 }
 
 #[tokio::test]
-async fn the_pods_file_knows_every_pod_that_lives() {
-    let node = Node::start().await;
+async fn a_node_is_what_the_other_tests_take_it_for() {
+    let mut node = Node::start().await;
     let population = Population::make(&node, plan::handful()).await;
+    the_pods_file_knows_every_pod_that_lives(&node, &population).await;
+    rows_carry_the_kubelets_labels_and_annotations(&node, &population).await;
+    containers_outlive_a_restart_of_containerd(&mut node, &population).await;
+    events_name_removed_objects_in_order(&node, &population).await;
+    a_node_leaves_nothing_behind(node);
+}
+
+async fn the_pods_file_knows_every_pod_that_lives(node: &Node, population: &Population) {
     let file = node.dir().join("pods.json");
     population.write_pods_file(&file);
 
@@ -99,10 +94,7 @@ async fn the_pods_file_knows_every_pod_that_lives() {
     assert_eq!(finished, 2);
 }
 
-#[tokio::test]
-async fn rows_carry_the_kubelets_labels_and_annotations() {
-    let node = Node::start().await;
-    let population = Population::make(&node, plan::handful()).await;
+async fn rows_carry_the_kubelets_labels_and_annotations(node: &Node, population: &Population) {
     let cri = node.cri().await;
 
     let rows = cri.containers().await;
@@ -139,25 +131,17 @@ async fn rows_carry_the_kubelets_labels_and_annotations() {
     assert!(log.contains("app 0 ends"), "{log}");
 }
 
-#[tokio::test]
-async fn containers_outlive_a_restart_of_containerd() {
-    let mut node = Node::start().await;
-    let population = Population::make(&node, plan::handful()).await;
+async fn containers_outlive_a_restart_of_containerd(node: &mut Node, population: &Population) {
     let events = node.events().await;
 
     node.pause().await;
     node.resume().await;
 
-    let cri = node.cri().await;
-    assert_eq!(container_states(&cri).await, population.container_states());
-    assert_eq!(sandbox_states(&cri).await, population.sandbox_states());
+    is_as_planned(node, population).await;
     assert_eq!(events.removed(), Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn a_node_leaves_nothing_behind() {
-    let node = Node::start().await;
-    Population::make(&node, plan::handful()).await;
+fn a_node_leaves_nothing_behind(node: Node) {
     let dir = node.dir().to_owned();
     let parent = node.cgroups().path();
     let group = Path::new("/sys/fs/cgroup/pids").join(parent.trim_start_matches('/'));
@@ -177,10 +161,7 @@ async fn a_node_leaves_nothing_behind() {
     }
 }
 
-#[tokio::test]
-async fn events_name_removed_objects_in_order() {
-    let node = Node::start().await;
-    let population = Population::make(&node, plan::handful()).await;
+async fn events_name_removed_objects_in_order(node: &Node, population: &Population) {
     let events = node.events().await;
     let job = population
         .pods

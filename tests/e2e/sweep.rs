@@ -7,6 +7,7 @@ use crisweep_proto::cri::{ContainerState, PodSandboxState};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use crate::node::is_as_planned;
 use crate::support::alertmanager::Alertmanager;
 use crate::support::crisweep::{Crisweep, NODE_NAME};
 use crate::support::node::{Events, Node};
@@ -110,6 +111,8 @@ fn processes(node: &Node, population: &Population) -> BTreeMap<String, Vec<u32>>
 async fn an_alert_sweeps_the_node() {
     let node = Node::start().await;
     let population = Population::make(&node, plan::incident()).await;
+    is_as_planned(&node, &population).await;
+    assert_eq!(population.count(ContainerState::ContainerRunning), 9);
     let pods_file = node.dir().join("pods.json");
     population.write_pods_file(&pods_file);
     let expected = Expected::of(&node, &population).await;
