@@ -30,6 +30,9 @@ pub struct PlanFacts<'a> {
     containers: BTreeMap<&'a str, usize>,
     sandboxes: BTreeMap<&'a str, usize>,
     images: BTreeMap<Cow<'a, str>, &'a Image>,
+    /// By their paths, as the links.
+    log_dirs: BTreeMap<&'a str, &'a PodLogDir>,
+    log_links: BTreeMap<&'a str, &'a LogLink>,
     /// The containers that stay.
     containers_in: BTreeMap<&'a PodSandboxId, Vec<&'a Container>>,
     /// The containers that stay, by their image. Most share it with others.
@@ -69,6 +72,7 @@ impl<'a> PlanFacts<'a> {
             Images::Known(store) => store.rows.iter().map(|row| (row.key(), row)).collect(),
             Images::Unknown(_) => BTreeMap::new(),
         };
+        let (dirs, links) = (snapshot.logs.dirs.iter(), snapshot.logs.links.iter());
         let containers = snapshot.containers.iter().zip(0..);
         let sandboxes = snapshot.sandboxes.iter().zip(0..);
         Self {
@@ -81,6 +85,8 @@ impl<'a> PlanFacts<'a> {
             containers: containers.map(|(row, at)| (row.id.as_str(), at)).collect(),
             sandboxes: sandboxes.map(|(row, at)| (row.id.as_str(), at)).collect(),
             images,
+            log_dirs: dirs.map(|it| (it.path.as_str(), it)).collect(),
+            log_links: links.map(|it| (it.path.as_str(), it)).collect(),
             containers_in,
             users,
         }
@@ -103,13 +109,11 @@ impl<'a> PlanFacts<'a> {
     }
 
     pub(super) fn log_dir(&self, subject: &Subject) -> Option<&'a PodLogDir> {
-        let mut dirs = self.snapshot.logs.dirs.iter();
-        dirs.find(|dir| dir.path == subject.id)
+        self.log_dirs.get(subject.id.as_str()).copied()
     }
 
     pub(super) fn log_link(&self, subject: &Subject) -> Option<&'a LogLink> {
-        let mut links = self.snapshot.logs.links.iter();
-        links.find(|link| link.path == subject.id)
+        self.log_links.get(subject.id.as_str()).copied()
     }
 
     /// Returns the listed container that a link names.

@@ -7,6 +7,7 @@
 mod room;
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -80,6 +81,8 @@ pub(super) struct ImageJudge<'a, 'p> {
     kept: BTreeMap<&'a ImageId, (ImageRule, KeepReason)>,
     /// What the rules say of each image, in the order of removal.
     judged: Vec<(&'a Image, Verdict)>,
+    /// The same by key, for explanations.
+    by_key: OnceCell<BTreeMap<Cow<'a, str>, Verdict>>,
 }
 
 impl<'a, 'p> ImageJudge<'a, 'p> {
@@ -96,6 +99,7 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
             needs: ImageUsers::gather(snapshot, store, gone),
             kept: BTreeMap::new(),
             judged: Vec::new(),
+            by_key: OnceCell::new(),
         };
         judge.kept = judge.kept_ids();
         let mut freed: u128 = 0;
@@ -133,9 +137,13 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
             }
             ImageRule::MaxAge => by_age(self.snapshot, self.rules, image).map(Verdict::Remove),
             ImageRule::Space => {
-                let mut judged = self.judged.iter();
-                let found = judged.find(|(judged, _)| judged.key() == image.key());
-                found.map(|(_, verdict)| *verdict)
+                let judged = self.judged.iter();
+                let by_key = || {
+                    judged
+                        .map(|(image, verdict)| (image.key(), *verdict))
+                        .collect()
+                };
+                self.by_key.get_or_init(by_key).get(&image.key()).copied()
             }
         }
     }
