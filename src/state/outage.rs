@@ -1,11 +1,14 @@
 //! Since when a list has been over its limit: a run that starts in the outage must not count the outage from its start.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rusqlite::Connection;
 
 use super::database::Writing;
 use super::filter::Question;
 use crate::model::is_set;
+
+/// Two beginnings that differ by less are one: each look computes it anew.
+const SAME: SignedDuration = SignedDuration::from_secs(1);
 
 /// Since when an outage lasts.
 #[derive(Clone, Copy, Debug)]
@@ -23,10 +26,11 @@ impl Question for LastingOutage {
     }
 }
 
-/// Writes it, unless an earlier time is there: a look may not have learned of an earlier run's outage.
+/// Writes it, unless it is there: most looks cost no flush.
 pub(super) fn put(writing: &Writing<'_>, since: Option<Timestamp>) -> rusqlite::Result<()> {
-    let known = read(writing.sql)?;
-    if known.is_some() && since >= known {
+    if let (Some(known), Some(since)) = (read(writing.sql)?, since)
+        && since.duration_since(known).abs() < SAME
+    {
         return Ok(());
     }
     writing.sql.execute("DELETE FROM outage", [])?;

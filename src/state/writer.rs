@@ -191,6 +191,9 @@ impl Writer {
     pub(super) fn write_outage(&mut self) {
         let since = self.health.outage.lock().take();
         if let Some(OutageWrite(since)) = since {
+            // No look has learned of this one yet.
+            let earlier = *self.health.earlier_outage.lock();
+            let since = since.map(|since| earlier.map_or(since, |earlier| earlier.min(since)));
             self.write(PassPhase::Outside, 1, |writing| outage::put(writing, since));
         }
     }

@@ -1,5 +1,6 @@
 //! What is small and outlives the process: image ages, the hold of all nodes, and since when an outage lasts.
 
+use jiff::SignedDuration;
 use rusqlite::Connection;
 
 use super::*;
@@ -58,19 +59,24 @@ fn ages_a_hold_and_an_outage_outlive_the_process() {
     assert_eq!((found.hold, found.outage_since), (None, None));
 }
 
-#[test]
-fn an_outage_keeps_its_earliest_beginning_until_it_is_over() {
+#[tokio::test]
+async fn an_earlier_beginning_of_an_outage_stays_until_a_look_learns_of_it() {
     let dir = kept();
-    let (mut store, _) = live_with(dir.path(), SMALL, &[]);
-    for (since, kept) in [
-        (Some(at(9)), Some(at(7))),
-        (Some(at(5)), Some(at(5))),
-        (None, None),
-        (Some(at(9)), Some(at(9))),
-    ] {
-        store.write(Sync::Now, |it| outage::put(it, since)).unwrap();
-        assert_eq!(store.read(outage::read).unwrap(), kept);
-    }
+    let opened = crate::state::Journal::open(dir.path().to_owned(), SMALL, Counter::default());
+    let journal = opened.await.unwrap().journal;
+    let write = async |since| {
+        journal.outage(since);
+        let minute = Duration::from_secs(60);
+        journal.read(minute, outage::read).await.unwrap()
+    };
+    assert_eq!(write(Some(at(9))).await, Some(at(7)));
+    assert_eq!(write(Some(at(5))).await, Some(at(5)));
+    assert_eq!(journal.earlier_outage(), Some(at(7)));
+    // From then on what the look knows counts: the clock was behind, or the end of an outage could not be written.
+    assert_eq!(write(Some(at(9))).await, Some(at(9)));
+    let same = at(9) + SignedDuration::from_millis(1);
+    assert_eq!(write(Some(same)).await, Some(at(9)), "no write for it");
+    assert_eq!(write(None).await, None);
 }
 
 #[test]
