@@ -4,6 +4,7 @@ use super::super::facts::{PlanFacts, span};
 use super::super::images::{ImageRule, space_wanted, used_percent};
 use super::super::{Subject, Verdict};
 use super::records::{and_more, record};
+use super::switched;
 use crate::model::{Image, ImageMatcher, ImageNames, ImageStore};
 
 impl PlanFacts<'_> {
@@ -99,6 +100,9 @@ impl PlanFacts<'_> {
 
     fn room(&self, store: &ImageStore, subject: &Subject, said: Option<Verdict>) -> String {
         let rules = &self.policy.images;
+        if !rules.enabled && matches!(said, Some(Verdict::Keep(_))) {
+            return switched("policy.images.enabled", false);
+        }
         if let Some(other) = &store.other_mount {
             return other.why.clone();
         }

@@ -272,6 +272,11 @@ impl<'a> Explainer<'a> {
                 span(age)
             )),
         }
+        if !rules.enabled {
+            for what in &mut changes {
+                what.push_str(", and set policy.images.enabled: true");
+            }
+        }
         changes
     }
 
@@ -553,6 +558,21 @@ mod tests {
         };
         let changes = change_on(&snapshot, &of_static, Verdict::Keep(KeepReason::Newest));
         assert!(!changes.join(" | ").contains("assume"), "{changes:?}");
+    }
+
+    #[test]
+    fn what_makes_an_image_go_includes_the_switch() {
+        let mut policy = Policy::default();
+        policy.images.enabled = false;
+        let image = subject(Target::Images, PodKnowledge::Unknown);
+        let snapshot = Snapshot::empty(Timestamp::UNIX_EPOCH);
+        let stays = Verdict::Keep(KeepReason::BelowThreshold);
+        for what in change_with(&policy, &snapshot, &image, stays) {
+            assert!(
+                what.ends_with(", and set policy.images.enabled: true"),
+                "{what}"
+            );
+        }
     }
 
     #[test]

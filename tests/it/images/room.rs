@@ -116,10 +116,12 @@ async fn inodes_that_run_out_cross_the_threshold_too() {
 }
 
 /// Returns what a plan says of the image that was used last.
-async fn last_stays_because(filler_mib: usize, high: u8, low: u8) -> String {
+async fn last_stays_because(filler_mib: usize, high: u8, low: u8, enabled: bool) -> String {
     let disk = Tmpfs::mount(SIZE_MIB);
     fill(disk.path(), filler_mib);
-    let rig = rig(idle(4), &disk, thresholds(high, low, 50)).await;
+    let mut changes = thresholds(high, low, 50);
+    changes["policy"]["images"]["enabled"] = json!(enabled);
+    let rig = rig(idle(4), &disk, changes).await;
     for number in 0..4 {
         use_once(&rig, &tag(number)).await;
     }
@@ -131,13 +133,26 @@ async fn last_stays_because(filler_mib: usize, high: u8, low: u8) -> String {
 #[tokio::test]
 async fn what_is_said_of_an_image_that_stays_is_the_rule_that_keeps_it() {
     // 16 MiB of images and 1.5 of others, of 64.
-    for (filler_mib, high, low, words) in [
-        (30, 85, 80, "is 75 % full; room is made from 85 % on"),
+    for (filler_mib, high, low, enabled, words) in [
+        (30, 85, 80, true, "is 75 % full; room is made from 85 % on"),
         // 74.2 %: the kubelet rounds up.
-        (30, 75, 72, "images that were unused for longer make it"),
-        (46, 100, 90, "policy.images.high_threshold_percent is 100"),
+        (
+            30,
+            75,
+            72,
+            true,
+            "images that were unused for longer make it",
+        ),
+        (
+            46,
+            100,
+            90,
+            true,
+            "policy.images.high_threshold_percent is 100",
+        ),
+        (30, 75, 72, false, "policy.images.enabled is off"),
     ] {
-        let detail = last_stays_because(filler_mib, high, low).await;
+        let detail = last_stays_because(filler_mib, high, low, enabled).await;
         assert!(detail.contains(words), "{high}: {detail}");
     }
 }
