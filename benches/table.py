@@ -11,6 +11,7 @@ whether this run met it: read ratios, because machines are shared. What each par
 
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -39,6 +40,8 @@ def main():
     parts = sys.argv[1:] or list(COMMANDS)
     if unknown := [part for part in parts if part not in COMMANDS]:
         sys.exit(f"table.py: {unknown[0]} is none of {', '.join(COMMANDS)}")
+    if "scrape" in parts and not shutil.which(os.environ.get("NODE_EXPORTER", "prometheus-node-exporter")):
+        sys.exit("table.py: scrape needs node_exporter: apt install prometheus-node-exporter, or NODE_EXPORTER=PATH")
     if "CRISWEEP" not in os.environ:
         subprocess.run(["cargo", "build", "--locked", "--profile", "dist"], cwd=HERE.parent, check=True)
         os.environ["CRISWEEP"] = str(HERE.parent / "target/dist/crisweep")
