@@ -257,11 +257,12 @@ impl PodSource {
     /// Returns how long a look of this freshness must wait before it begins, to limit quorum reads. Only the
     /// first look of a pass waits.
     pub fn brake(&mut self, freshness: Freshness) -> Duration {
-        let (Freshness::Quorum { since }, Source::ApiServer { .. }) = (freshness, &self.chosen)
-        else {
+        let Freshness::Quorum { since } = freshness else {
             return Duration::ZERO;
         };
-        if self.braked.replace(since) == Some(since) {
+        // Whatever the source: this look may choose the API server.
+        let is_first = self.braked.replace(since) != Some(since);
+        if !is_first || !matches!(self.chosen, Source::ApiServer { .. }) {
             return Duration::ZERO;
         }
         let spread = QUORUM_SPREAD.mul_f64(fastrand::f64());

@@ -237,6 +237,24 @@ async fn only_the_first_look_of_a_pass_waits_although_the_api_server_fails() {
     }
 }
 
+/// `auto` has chosen no source before the first look.
+#[tokio::test]
+async fn a_pass_whose_first_look_chooses_the_api_server_does_not_wait_before_the_second() {
+    let url = "http://127.0.0.1:1".to_owned();
+    let server = ApiServer::new(url, None, TlsConfig::default());
+    let auto = Auto {
+        kubelet_sockets: Vec::new(),
+        api_server: Some((server, "n1".to_owned())),
+    };
+    let long = Duration::from_secs(60);
+    let mut source = PodSource::new(Source::Auto(auto), "n1", Duration::ZERO, long);
+    let pass = Freshness::pass_begins();
+    assert_eq!(source.brake(pass), Duration::ZERO);
+    let answer = source.read(look(), pass, |_| true).await;
+    assert_eq!(answer.origin.source, PodSourceKind::ApiServer);
+    assert_eq!(source.brake(pass), Duration::ZERO);
+}
+
 #[tokio::test]
 async fn a_pipe_is_no_file_and_blocks_nothing() {
     let dir = tempfile::tempdir().unwrap();
