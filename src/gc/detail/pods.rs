@@ -212,15 +212,16 @@ impl PlanFacts<'_> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use jiff::SignedDuration;
 
     use super::super::super::{Policy, plan};
     use super::*;
     use crate::model::{
-        ConfigSource, Coverage, KeepReason, Labels, ListCoverage, Outage, PodHistory, PodList,
-        PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Snapshot, SourcePod,
-        Target,
+        ConfigSource, Container, ContainerId, ContainerState, Coverage, KeepReason, Labels,
+        ListCoverage, Outage, PodHistory, PodList, PodRef, PodSandbox, PodSandboxId,
+        PodSandboxState, PodUid, Pods, Snapshot, SourcePod, Target,
     };
 
     fn now() -> Timestamp {
@@ -357,6 +358,31 @@ mod tests {
         // No doubt here: a list without a date is as young as its answer.
         let fine = detail(&unseen(node(), Coverage::Living));
         assert!(!fine.contains("unknown"), "{fine}");
+    }
+
+    #[test]
+    fn the_detail_of_a_sandbox_that_a_container_may_be_in_says_that_it_names_none() {
+        let astray = Container {
+            id: ContainerId::new("c".repeat(64)).unwrap(),
+            sandbox_id: PodSandboxId::stand_in(),
+            name: "app".into(),
+            attempt: 0,
+            state: ContainerState::Running,
+            created_at: ago(3600),
+            finished_at: None,
+            exit_undated: false,
+            pod: node().sandboxes[0].pod.clone(),
+            image: Arc::default(),
+            labels: Labels::default(),
+        };
+        let snapshot = Snapshot {
+            containers: vec![astray].into(),
+            ..node()
+        };
+        assert_eq!(
+            detail(&snapshot),
+            "a container that does not say which sandbox it is in may be in it"
+        );
     }
 
     #[test]

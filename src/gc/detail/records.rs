@@ -155,7 +155,7 @@ impl PlanFacts<'_> {
                 "the list of containers is incomplete: an unseen one may be in it".to_owned()
             }
             [] if said.is_none() => "no container that stays is in it".to_owned(),
-            [] => "a container that is listed under its id is in it".to_owned(),
+            [] => "a container that does not say which sandbox it is in may be in it".to_owned(),
         }
     }
 
