@@ -255,11 +255,19 @@ async fn container(
             Err(why) => return stays(&why),
         };
     }
-    if !has_exited || remover.evidence.is_on() {
-        still_not_needed(remover, removal).await?;
-    }
-    // Last, because the call below kills what runs.
-    if !has_exited || asked_at.elapsed() > ANSWER_HOLDS {
+    // A shared answer is too old after a step that took time.
+    let took_time = !has_exited || remover.evidence.is_on();
+    let anew = NewerRecords::default();
+    let newer = if took_time { &anew } else { &remover.newer };
+    if has_exited {
+        if asked_at.elapsed() > ANSWER_HOLDS {
+            unchanged(remover, &status).await?;
+        }
+        // Last, because it never runs again, and may be needed.
+        not_needed(remover, removal, newer).await?;
+    } else {
+        not_needed(remover, removal, newer).await?;
+        // Last, because the call below kills what runs.
         unchanged(remover, &status).await?;
     }
     remover.may_go_on()?;
@@ -307,11 +315,6 @@ async fn not_needed(remover: &Remover, removal: &Removal, newer: &NewerRecords) 
         return Ok(());
     }
     stays("the newer record is gone: it may be needed now")
-}
-
-/// Asks the runtime anew whether the newer records still exist. A shared answer is too old after a step that took time.
-async fn still_not_needed(remover: &Remover, removal: &Removal) -> RemovalStep {
-    not_needed(remover, removal, &NewerRecords::default()).await
 }
 
 /// Asks the runtime whether a container is still as it was before a step that took time; ends the removal if not.

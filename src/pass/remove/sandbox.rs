@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::{Keeper, RemovalStep, Remover, ended, stays, still_not_needed};
+use super::superseded::NewerRecords;
+use super::{Keeper, RemovalStep, Remover, ended, not_needed, stays};
 use crate::gc::Removal;
 use crate::model::{PodSandboxId, PodSandboxState, RemovalOutcome};
 
@@ -14,7 +15,7 @@ pub(super) async fn sandbox(
     keeper: Keeper,
 ) -> RemovalStep<RemovalOutcome> {
     let client = &remover.client;
-    due(remover, removal, id).await?;
+    due(remover, removal, id, &remover.newer).await?;
     // CRI promises only of `StopPodSandbox` that it frees the network. Without it cri-dockerd's removal leaks the pod's
     // address, and CRI-O's, where the teardown fails in it, fails for ever after: the pause container is gone by then.
     if keeper != Keeper::Containerd {
@@ -26,8 +27,7 @@ pub(super) async fn sandbox(
         .is_err_and(|error| wants_stop(&error.to_string()))
     {
         // The first call took time, and both calls kill whatever runs by now.
-        still_not_needed(remover, removal).await?;
-        due(remover, removal, id).await?;
+        due(remover, removal, id, &NewerRecords::default()).await?;
         stop_first(remover, removal, id).await?;
         result = client.remove_pod_sandbox(id).await;
     }
@@ -40,8 +40,7 @@ async fn stop_first(remover: &Remover, removal: &Removal, id: &PodSandboxId) -> 
     if let Err(error) = client.stop_pod_sandbox(id).await {
         return Err(ended(remover, Err(error), || client.sandbox_status(id)).await?);
     }
-    still_not_needed(remover, removal).await?;
-    due(remover, removal, id).await
+    due(remover, removal, id, &NewerRecords::default()).await
 }
 
 /// Says whether both times are of one creation. cri-dockerd lists whole seconds, and its statuses are exact.
@@ -49,8 +48,14 @@ fn is_same_creation(exact: Timestamp, listed: Timestamp) -> bool {
     exact == listed || (listed.subsec_nanosecond() == 0 && exact.as_second() == listed.as_second())
 }
 
-/// Asks the runtime whether the sandbox is still as planned; ends the removal if not.
-async fn due(remover: &Remover, removal: &Removal, id: &PodSandboxId) -> RemovalStep {
+/// Asks the runtime whether the sandbox is still as planned, and the newer ones exist; ends the removal if not. A shared
+/// answer about these is too old after a step that took time.
+async fn due(
+    remover: &Remover,
+    removal: &Removal,
+    id: &PodSandboxId,
+    newer: &NewerRecords,
+) -> RemovalStep {
     let client = &remover.client;
     let status = client.sandbox_status(id).await?;
     let status = status.ok_or(RemovalOutcome::AlreadyGone)?;
@@ -62,6 +67,7 @@ async fn due(remover: &Remover, removal: &Removal, id: &PodSandboxId) -> Removal
     if status.state != PodSandboxState::NotReady {
         return stays("it is ready");
     }
+    not_needed(remover, removal, newer).await?;
     if !client.containers_of_sandbox(id).await?.is_empty() {
         return stays("a container names it");
     }

@@ -1,6 +1,7 @@
 //! What changes between the plan and the removal.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
 use crisweep_proto::cri::{
@@ -31,6 +32,11 @@ async fn change_before_the_removal(
     change().await;
     rig.sim.clear_faults();
     rig.finished(&id).await
+}
+
+/// Takes longer than an answer about a newer record holds.
+fn slow_answer() -> Fault {
+    Fault::slow(Duration::from_millis(1_200))
 }
 
 #[tokio::test]
@@ -121,6 +127,49 @@ async fn an_older_sandbox_stays_when_the_newest_is_gone_by_the_time_it_would_go(
         assert!(rig.sim.change(|node| node.vanish_sandbox(&newest)));
     })
     .await;
+    assert_eq!(pass["targets"]["sandboxes"]["skipped"], 1, "{pass:#}");
+    rig.nothing_was_touched();
+}
+
+/// Each answer about the older one takes longer than one about the newest holds.
+#[tokio::test]
+async fn an_older_container_stays_when_the_newest_goes_while_the_runtime_is_slow() {
+    let pod = PodSpec::new("loops")
+        .exited("app", 0, hours(3))
+        .exited("app", 1, hours(2));
+    let rig = Rig::start(nodes::healthy().pod(pod), json!({})).await;
+    let [older, newest] = ["default/loops/app#0", "default/loops/app#1"]
+        .map(|name| rig.sim.container_id(name).unwrap());
+    rig.sim.set_status_fault(&older, slow_answer());
+    let asked = rig.sim.call_count(Rpc::ContainerStatus);
+    let id = rig.begin_gc("target=containers").await;
+    until_true("it is asked about again", || {
+        rig.sim.call_count(Rpc::ContainerStatus) == asked + 3
+    })
+    .await;
+    assert!(rig.sim.change(|node| node.vanish_container(&newest)));
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["targets"]["containers"]["skipped"], 1, "{pass:#}");
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn an_older_sandbox_stays_when_the_newest_goes_while_the_runtime_is_slow() {
+    let pod = PodSpec::new("again")
+        .without_sandbox()
+        .leaked_sandbox(0, hours(3))
+        .leaked_sandbox(1, hours(2));
+    let rig = Rig::start(nodes::healthy().pod(pod), json!({})).await;
+    let newest = rig.sim.sandbox_id("default/again#1").unwrap();
+    rig.sim.set_fault(Rpc::PodSandboxStatus, slow_answer());
+    let asked = rig.sim.call_count(Rpc::PodSandboxStatus);
+    let id = rig.begin_gc("target=sandboxes").await;
+    until_true("both were asked about", || {
+        rig.sim.call_count(Rpc::PodSandboxStatus) == asked + 2
+    })
+    .await;
+    assert!(rig.sim.change(|node| node.vanish_sandbox(&newest)));
+    let pass = rig.finished(&id).await;
     assert_eq!(pass["targets"]["sandboxes"]["skipped"], 1, "{pass:#}");
     rig.nothing_was_touched();
 }
