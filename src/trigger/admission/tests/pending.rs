@@ -280,6 +280,26 @@ fn a_follow_up_that_an_alert_joins_while_it_runs_may_be_followed_itself() {
     assert!(leave_containers(&mut admissions, 1820).is_some());
 }
 
+/// Thresholds have no alert: all of them are one request.
+#[test]
+fn a_threshold_that_asks_again_for_what_a_pass_left_may_have_it_followed_again() {
+    let mut admissions = admissions();
+    let threshold = Trigger {
+        cause: Cause::Threshold,
+        alert: None,
+        ..alert(1, CONTAINERS)
+    };
+    admissions.admit(threshold.clone(), "a", at(0));
+    next(&mut admissions, at(0)).unwrap();
+    leave_containers(&mut admissions, 10).unwrap();
+    assert_eq!(
+        admissions.admit(threshold, "x", at(11)),
+        merged("follow-up")
+    );
+    next(&mut admissions, at(70)).unwrap();
+    assert!(leave_containers(&mut admissions, 80).is_some());
+}
+
 #[test]
 fn a_follow_up_joins_the_pending_pass() {
     let mut admissions = admissions();
