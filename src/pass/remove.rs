@@ -273,6 +273,7 @@ async fn container(
     remover.may_go_on()?;
     if status.state == ContainerState::Created && keeper == Keeper::CriO {
         stop_first(remover, &status, Duration::ZERO).await?;
+        not_needed(remover, removal, newer).await?;
         remover.may_go_on()?;
     }
     let result = client.remove_container(id).await;

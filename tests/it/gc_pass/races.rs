@@ -8,7 +8,7 @@ use crisweep_proto::cri::{
     ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, RemoveContainerRequest,
     StopContainerRequest,
 };
-use crisweep_sim::{DEFAULT_IMAGE, Fault, PodSpec, Rpc, hours, kubelet_labels, minutes};
+use crisweep_sim::{DEFAULT_IMAGE, Fault, Options, PodSpec, Rpc, hours, kubelet_labels, minutes};
 use serde_json::json;
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -151,6 +151,28 @@ async fn an_older_container_stays_when_the_newest_goes_while_the_runtime_is_slow
     let pass = rig.finished(&id).await;
     assert_eq!(pass["targets"]["containers"]["skipped"], 1, "{pass:#}");
     rig.nothing_was_touched();
+}
+
+/// CRI-O: such a container is stopped before its removal.
+#[tokio::test]
+async fn an_older_created_container_stays_when_the_newest_goes_while_it_is_stopped() {
+    let pod = PodSpec::new("slow")
+        .created("app", 0, hours(3))
+        .running("app", 1);
+    let node = nodes::healthy().pod(pod).build();
+    let changes = json!({ "policy": { "containers": { "max_per_container": 0 } } });
+    let rig = Rig::with(node, Options::cri_o(), changes).await;
+    let newest = rig.sim.container_id("default/slow/app#1").unwrap();
+    rig.sim.set_fault(Rpc::StopContainer, slow_answer());
+    let id = rig.begin_gc("target=containers").await;
+    until_true("it is stopped", || {
+        rig.sim.call_count(Rpc::StopContainer) > 0
+    })
+    .await;
+    assert!(rig.sim.change(|node| node.vanish_container(&newest)));
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["targets"]["containers"]["skipped"], 1, "{pass:#}");
+    assert_eq!(rig.sim.call_count(Rpc::RemoveContainer), 0);
 }
 
 #[tokio::test]
