@@ -210,8 +210,8 @@ fn unused(facts: &DoctorFacts, store: &ImageStore) -> Option<(u64, u64)> {
     let users = store.used_by(&facts.containers)?;
     let rows = store.rows.iter();
     let rows = rows.filter(|it| !it.pinned && !users.matches(it));
-    Some(rows.fold((0, 0), |(count, bytes), it| {
-        (count + 1, bytes + it.size_bytes)
+    Some(rows.fold((0, 0_u64), |(count, bytes), it| {
+        (count + 1, bytes.saturating_add(it.size_bytes))
     }))
 }
 

@@ -128,6 +128,33 @@ fn unused_images_are_told_above_the_mark() {
 }
 
 #[test]
+fn impossible_sizes_of_images_are_added_without_an_overflow() {
+    let mut node = Node::new();
+    let image = |id: &str| Image {
+        id: ImageId::new(id).unwrap(),
+        repo_tags: vec![],
+        repo_digests: vec![],
+        size_bytes: u64::MAX,
+        pinned: false,
+        handler: String::new(),
+    };
+    node.facts.images = Images::Known(ImageStore {
+        rows: vec![image("one"), image("two")].into(),
+        filesystem: Some(FilesystemUsage {
+            capacity_bytes: 1000,
+            available_bytes: 10,
+            used_bytes: 990,
+            inodes: 0,
+            inodes_free: 0,
+        }),
+        ..ImageStore::default()
+    });
+    let report = node.report();
+    let found = found(&report, "unused-images").unwrap();
+    assert_eq!(found.details["unused_bytes"], u64::MAX);
+}
+
+#[test]
 fn a_full_disk_without_unused_images_is_told() {
     let mut node = Node::new();
     let usage = FilesystemUsage {
