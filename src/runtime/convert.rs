@@ -43,6 +43,9 @@ pub(super) fn selector_of(uid: &PodUid) -> BTreeMap<String, String> {
     [(POD_UID_LABEL.to_owned(), uid.to_string())].into()
 }
 
+/// The most file systems of one kind that are read: each is a series of every figure. Runtimes name one or two.
+const FILESYSTEMS_MAX: usize = 16;
+
 /// A row lacks a required id or is about another object, or a text that says which object it is about is not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its id is missing or belongs to another object, or an identifying text is not UTF-8")]
@@ -350,7 +353,10 @@ pub(crate) fn configured_sandbox_images(raw: &cri::StatusResponse) -> Vec<String
 /// Converts the answer to `ImageFsInfo`. Leaves out a file system without a mount point, because it cannot be
 /// measured.
 pub(crate) fn filesystems(raw: cri::ImageFsInfoResponse) -> Filesystems {
-    let named = |list: Vec<_>| list.into_iter().filter_map(filesystem).collect();
+    let named = |list: Vec<_>| {
+        let named = list.into_iter().filter_map(filesystem);
+        named.take(FILESYSTEMS_MAX).collect()
+    };
     Filesystems {
         image: named(raw.image_filesystems),
         container: named(raw.container_filesystems),

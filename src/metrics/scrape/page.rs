@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::model::escape;
+use crate::model::{cut, escape};
 
 /// The metrics of one scrape, in order.
 #[derive(Debug, Default)]
@@ -99,9 +99,10 @@ pub(super) fn sample<const N: usize>(
     }
 }
 
-/// Escapes control characters: the runtime's texts and the kernel's paths may contain any. The library
-/// escapes only quotes, backslashes and line feeds, and a terminal would obey the others.
+/// Escapes control characters, and bounds the length: the runtime's texts and the kernel's paths may contain any. The
+/// library escapes only quotes, backslashes and line feeds, and a terminal would obey the others.
 fn escaped((name, value): (&'static str, &str)) -> (&'static str, String) {
+    let value = cut(value, escape::TEXT_MAX_CHARS);
     (name, escape::lines(value).into_owned())
 }
 
@@ -224,5 +225,14 @@ mod tests {
         );
         let acts = |c: char| c != '\n' && c.is_control();
         assert!(!text.contains(acts), "{text:?}");
+    }
+
+    #[test]
+    fn labels_from_outside_are_bounded() {
+        let mut page = MetricsPage::default();
+        page.info("cri", "The runtime", [("version", &"v".repeat(1 << 20))]);
+        let mut text = String::new();
+        page.encode(&mut text).unwrap();
+        assert!(text.len() < 2 * escape::TEXT_MAX_CHARS, "{}", text.len());
     }
 }

@@ -536,6 +536,25 @@ fn file_systems_without_a_mount_point_are_left_out() {
 }
 
 #[test]
+fn of_many_file_systems_the_first_are_read() {
+    let usage = |number: usize| cri::FilesystemUsage {
+        fs_id: Some(cri::FilesystemIdentifier {
+            mountpoint: format!("/{number}"),
+        }),
+        ..cri::FilesystemUsage::default()
+    };
+    let found = |count: usize| {
+        filesystems(cri::ImageFsInfoResponse {
+            image_filesystems: (0..count).map(usage).collect(),
+            ..cri::ImageFsInfoResponse::default()
+        })
+        .image
+    };
+    assert_eq!(found(FILESYSTEMS_MAX).len(), FILESYSTEMS_MAX);
+    assert_eq!(found(FILESYSTEMS_MAX + 1), found(FILESYSTEMS_MAX));
+}
+
+#[test]
 fn a_pods_source_is_read_from_the_sandbox_annotation() {
     let of = |annotations: &[(&'static str, &'static str)]| {
         let row = cri::PodSandboxRow {
