@@ -298,7 +298,10 @@ impl Journal {
         let (to, answer) = oneshot::channel();
         let job: WriterJob = Box::new(move |writer| job(writer, to));
         let queued = inner.queue.try_send(job);
-        queued.map_err(|_full| Error::TooSlow)?;
+        queued.map_err(|error| match error {
+            TrySendError::Full(_) => Error::TooSlow,
+            TrySendError::Disconnected(_) => Error::Closed,
+        })?;
         match tokio::time::timeout(at_most, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => Err(Error::TooSlow),
@@ -434,6 +437,14 @@ mod tests {
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let health = Arc::new(WriterHealth::new(failures.clone(), "/s".into()));
         (Journal::of(queue, health), jobs, failures)
+    }
+
+    #[tokio::test]
+    async fn without_its_thread_the_database_is_not_open_and_no_disk_is_slow() {
+        let (journal, jobs, _) = hanging();
+        drop(jobs);
+        let read = journal.read(PATIENCE, |_| Ok(())).await;
+        assert!(matches!(read, Err(Error::Closed)), "{read:?}");
     }
 
     #[tokio::test]
