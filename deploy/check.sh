@@ -102,6 +102,7 @@ refused "at '/distribution': value must be one of" --set distribution=openshift
 refused "at '/web/port': got string, want integer" --set-string web.port=x
 refused "at '': missing property 'config'" --set config=null
 refused "at '/config/pods': missing property 'source'" --set config.pods.source=null
+refused "at '/extraEnv/0/value': got number, want string" --set extraEnv[0].name=A,extraEnv[0].value=1
 refused "at '/hostNetwork': got string, want boolean" --set-string hostNetwork=yes
 refused "at '/runtime/socketDirectory'" --set runtime.socketDirectory=run/containerd
 refused "at '/terminationGracePeriodSeconds': minimum: got 5, want 15" --set terminationGracePeriodSeconds=5
