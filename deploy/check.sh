@@ -102,6 +102,8 @@ refused "at '/distribution': value must be one of" --set distribution=openshift
 refused "at '/web/port': got string, want integer" --set-string web.port=x
 refused "at '': missing property 'config'" --set config=null
 refused "at '/config/pods': missing property 'source'" --set config.pods.source=null
+refused "additional properties 'maxSurge' not allowed" \
+  --set updateStrategy.rollingUpdate.maxSurge=1,updateStrategy.rollingUpdate.maxUnavailable=0
 refused "at '/extraEnv/0/value': got number, want string" --set extraEnv[0].name=A,extraEnv[0].value=1
 refused "at '/hostNetwork': got string, want boolean" --set-string hostNetwork=yes
 refused "at '/runtime/socketDirectory'" --set runtime.socketDirectory=run/containerd
