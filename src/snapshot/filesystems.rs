@@ -77,7 +77,8 @@ fn simulated(capacity_bytes: u64, used_bytes: u64) -> FilesystemUsage {
     }
 }
 
-/// Asks the kernel for the figures of a directory's file system; may hang.
+/// Asks the kernel for the figures of a directory's file system; may hang. `None` also where it has no size: its use is
+/// then unknown, not nothing.
 pub fn statvfs(path: &Path) -> Option<FilesystemUsage> {
     let stat = match rustix::fs::statvfs(path) {
         Ok(stat) => stat,
@@ -88,11 +89,22 @@ pub fn statvfs(path: &Path) -> Option<FilesystemUsage> {
     };
     let free_bytes = stat.f_bfree * stat.f_frsize;
     let capacity_bytes = stat.f_blocks * stat.f_frsize;
-    Some(FilesystemUsage {
+    (capacity_bytes > 0).then(|| FilesystemUsage {
         capacity_bytes,
         available_bytes: stat.f_bavail * stat.f_frsize,
         used_bytes: capacity_bytes.saturating_sub(free_bytes),
         inodes: stat.f_files,
         inodes_free: stat.f_ffree,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_without_a_size_is_not_measured() {
+        assert_eq!(statvfs(Path::new("/proc")), None);
+        assert!(statvfs(Path::new("/")).is_some());
+    }
 }
