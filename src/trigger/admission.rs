@@ -177,7 +177,7 @@ impl Admissions {
         if let Some(key) = &key
             && let Some(answer) = self.known_alert(key, now)
         {
-            self.fires_again(key, &trigger.targets);
+            self.fires_again(key, &trigger);
             return answer;
         }
         if trigger.cause.is_automatic() {
@@ -237,11 +237,16 @@ impl Admissions {
     }
 
     /// Lets an alert that resolved while its pass runs ask for the follow-up again.
-    fn fires_again(&mut self, key: &AlertKey, targets: &BTreeSet<Target>) {
+    fn fires_again(&mut self, key: &AlertKey, trigger: &Trigger) {
         if let Some(RunningPass { pass, .. }) = &mut self.running
-            && let Some(asked) = pass.requests.of_alert(key).filter(|it| it.is_empty())
+            && pass
+                .requests
+                .of_alert(key)
+                .is_some_and(|asked| asked.is_empty())
         {
-            asked.extend(targets.intersection(&pass.targets));
+            let targets = trigger.targets.intersection(&pass.targets).copied();
+            pass.requests
+                .add(Some(key), &trigger.info(), &targets.collect());
         }
     }
 

@@ -383,6 +383,11 @@ fn an_alert_that_fires_again_while_its_pass_runs_has_its_follow_up() {
     );
     let follow_up = leave_containers(&mut admissions, 10).unwrap();
     assert_eq!(follow_up.targets, set(CONTAINERS));
+    // It does so again while the follow-up runs.
+    next(&mut admissions, at(1810)).unwrap();
+    admissions.withdraw(&key(1));
+    admissions.admit(alert(1, CONTAINERS), "x", at(1815));
+    assert!(leave_containers(&mut admissions, 1820).is_some());
 }
 
 #[test]
