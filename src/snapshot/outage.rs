@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::model::{KUBELET_SYNCS_IN, Outage};
+use crate::model::{KUBELET_SYNCS_IN, Outage, is_set};
 use crate::pods::LookStart;
 use crate::state::Journal;
 
@@ -15,7 +15,7 @@ pub(super) struct Outages {
     seen: Option<LookSpan>,
     /// Looks since then that saw all lists fit.
     fits: Option<LookSpan>,
-    /// What an earlier run wrote, until the next look.
+    /// What an earlier run wrote, until the next look by a clock that is set.
     earlier: Option<Timestamp>,
     journal: Journal,
     /// The journal may have that an outage lasts.
@@ -50,6 +50,7 @@ impl Outages {
         if let Some(since) = self.earlier.take().or(opened_late) {
             self.is_written = true;
             self.resume(since, look);
+            self.earlier = Some(since).filter(|_| !is_set(look.at));
         }
         match over {
             None => {}
@@ -76,10 +77,10 @@ impl Outages {
     }
 
     /// Writes at each look since when an outage lasts, because the journal may be closed or replaced meanwhile; and once
-    /// that it is over.
+    /// that it is over. A clock that is not set would write a beginning that says nothing.
     fn write(&mut self, look: LookStart) {
         let lasts = self.seen.filter(|_| !self.was_long_enough_to_sync());
-        if lasts.is_some() || self.is_written {
+        if is_set(look.at) && (lasts.is_some() || self.is_written) {
             self.is_written = lasts.is_some();
             self.journal
                 .outage(lasts.map(|seen| look.wall_time_of(seen.first)));
@@ -107,7 +108,11 @@ impl Outages {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+    use prometheus_client::metrics::counter::Counter;
+
     use super::*;
+    use crate::state::{self, LastingOutage};
 
     /// A look by a wall clock that stands still.
     fn look(began: Instant) -> LookStart {
@@ -167,8 +172,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_of_an_earlier_run_goes_on() {
-        let (start, now) = (Instant::now(), Timestamp::UNIX_EPOCH);
-        let second = |second| Timestamp::from_second(second).unwrap();
+        let (start, now) = (Instant::now(), "2026-01-02T03:04:05Z".parse().unwrap());
+        let look = |began| LookStart { at: now, began };
+        let second = |second| now + SignedDuration::from_secs(second);
         let resumed = |since| {
             let mut outages = Outages::default();
             // The first look may be faster than the disk.
@@ -188,5 +194,23 @@ mod tests {
         assert!(outages.is_written);
         outages.note(Some(false), look(start + KUBELET_SYNCS_IN));
         assert!(!outages.is_written, "the next run need not know of it");
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_is_not_set_does_not_overwrite_the_beginning() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = state::Config::default().limits(0);
+        let opened = Journal::open(dir.path().to_owned(), limits, Counter::default());
+        let journal = opened.await.unwrap().journal;
+        let known: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        journal.outage(Some(known));
+        let (mut outages, start) = (Outages::default(), Instant::now());
+        outages.remember(Some(known), journal.clone());
+        let boots = outages.note(Some(true), look(start)).unwrap();
+        assert_eq!(boots.first_seen, Timestamp::UNIX_EPOCH);
+        assert_eq!(journal.ask(LastingOutage).await.unwrap(), Some(known));
+        let at = known + SignedDuration::from_hours(1);
+        let set = outages.note(Some(true), LookStart { at, began: start });
+        assert_eq!(set.unwrap().first_seen, known);
     }
 }
