@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::super::age::at_least;
 use super::super::containers::counts_from;
 use super::super::facts::{PlanFacts, span};
 use super::super::{PodKnowledge, Subject, Verdict};
-use crate::model::{Outage, SourcePod, Target};
+use crate::model::{KUBELET_SYNCS_IN, Outage, SourcePod, Target};
 
 /// What a rule waits for: that a time is long enough ago.
 pub(in super::super) struct AgeBound {
@@ -154,6 +155,7 @@ impl PlanFacts<'_> {
                 let settle = span(self.policy.pods.settle);
                 format!("{absent}; it counts as deleted after pods.settle ({settle})")
             }
+            Some(over) if self.policy.pods.quiet.is_zero() => over,
             Some(over) => format!("{over} (pods.quiet {})", span(self.policy.pods.quiet)),
             None => absent,
         };
@@ -187,6 +189,19 @@ impl PlanFacts<'_> {
                 "a list has been over the kubelet's limit for {}, so the kubelet may not know that the pod ended; \
                  it goes when the lists fit again",
                 self.age_words(outage.first_seen),
+            );
+        }
+        let could_sync = |since: &Timestamp| {
+            at_least(
+                self.snapshot.age(*since),
+                KUBELET_SYNCS_IN.min(self.policy.pods.quiet),
+            )
+        };
+        let fits_since = self.snapshot.outage.and_then(|outage| outage.fits_since);
+        if let Some(since) = fits_since.filter(|since| !could_sync(since)) {
+            return format!(
+                "a list was over the kubelet's limit until {} ago, so the kubelet may not know yet that the pod ended",
+                self.age_words(since),
             );
         }
         let known = self.known(subject, "the pod source");
@@ -413,6 +428,14 @@ mod tests {
             "its pod is deleted: the pod source does not list it, seen to be over for 20s (pods.quiet 1m); the kubelet may \
              not know yet that it ended"
         );
+        let mut policy = Policy::default();
+        policy.pods.quiet = Duration::ZERO;
+        let mut plan = plan(&loud, &policy, &[Target::Sandboxes].into());
+        plan.add_details(&loud, &policy);
+        assert_eq!(
+            &*plan.removals[0].detail,
+            "its pod is deleted: the pod source does not list it, seen to be over for 20s"
+        );
         let outage = Outage {
             first_seen: ago(120),
             last_seen: now(),
@@ -420,13 +443,25 @@ mod tests {
         };
         let blind = Snapshot {
             outage: Some(outage),
-            ..loud
+            ..loud.clone()
         };
         assert!(
             detail(&blind)
                 .starts_with("a list has been over the kubelet's limit for 2m, so the kubelet"),
             "{}",
             detail(&blind)
+        );
+        let syncs = Snapshot {
+            outage: Some(Outage {
+                last_seen: ago(5),
+                fits_since: Some(ago(4)),
+                ..outage
+            }),
+            ..loud
+        };
+        assert_eq!(
+            detail(&syncs),
+            "a list was over the kubelet's limit until 4s ago, so the kubelet may not know yet that the pod ended"
         );
         let rebooted = Snapshot {
             uptime: Duration::from_secs(300),
