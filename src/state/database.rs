@@ -359,6 +359,9 @@ fn version(sql: &Connection) -> Result<usize, Error> {
 }
 
 fn other_version(version: usize) -> Error {
+    if version == 0 {
+        return Error::Foreign("is empty".to_owned());
+    }
     let known = SCHEMA.len();
     Error::Foreign(format!(
         "is of version {version}; this crisweep knows {known}"

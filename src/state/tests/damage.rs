@@ -49,9 +49,12 @@ fn goes_on(dir: &Path) -> History {
 fn an_error_of_the_database_says_its_cause_once() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(file(dir.path()), vec![0xF5; 4096]).unwrap();
-    let error = crate::state::ask(dir.path(), &crate::state::PastFailures).unwrap_err();
+    let ask = || crate::state::ask(dir.path(), &crate::state::PastFailures);
+    let error = ask().unwrap_err();
     assert_eq!(error.to_string(), "crisweep.db: file is not a database");
     assert!(std::error::Error::source(&error).is_none());
+    fs::write(file(dir.path()), "").unwrap();
+    assert_eq!(ask().unwrap_err().to_string(), "crisweep.db is empty");
 }
 
 #[test]
