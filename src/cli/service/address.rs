@@ -149,25 +149,28 @@ impl ServiceAddress {
 /// Returns where the service may be reached, unix sockets first: there root needs no credential. Reading the web
 /// configuration file may take as long as `disk`.
 pub(super) async fn own_addresses(config: &Config, disk: Duration) -> Vec<ServiceAddress> {
-    let scheme = if speaks_tls(config, disk).await {
-        "https"
-    } else {
-        "http"
-    };
+    let schemes = schemes(config, disk).await;
     let mut listens: Vec<&Listen> = config.web.listen.iter().collect();
     listens.sort_by_key(|listen| !matches!(listen, Listen::Unix(_)));
-    let own = listens.into_iter();
-    let own = own.filter_map(|listen| ServiceAddress::own(listen, scheme));
+    let own = listens.into_iter().flat_map(|listen| {
+        let of = |scheme: &&str| ServiceAddress::own(listen, scheme);
+        schemes.iter().filter_map(of)
+    });
     own.take(ADDRESSES_MAX).collect()
 }
 
-/// Says whether the web configuration file asks for TLS. One that cannot be read most likely does.
-async fn speaks_tls(config: &Config, disk: Duration) -> bool {
+/// Returns what the service may speak. Where the web configuration file cannot be read, it goes on with what it read
+/// before.
+async fn schemes(config: &Config, disk: Duration) -> &'static [&'static str] {
     let Some(path) = config.web.config_file.clone() else {
-        return false;
+        return &["http"];
     };
-    let load = move || WebConfig::load(&path).map_or(true, |file| file.tls.is_some());
-    BlockingPool::new(1).run(disk, load).await.unwrap_or(true)
+    let load = move || WebConfig::load(&path).map(|file| file.tls.is_some());
+    match BlockingPool::new(1).run(disk, load).await {
+        Ok(Ok(true)) => &["https"],
+        Ok(Ok(false)) => &["http"],
+        Ok(Err(_)) | Err(_) => &["https", "http"],
+    }
 }
 
 /// Returns an address to ask, if it is certainly this machine's own.

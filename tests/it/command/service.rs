@@ -297,6 +297,22 @@ async fn a_client_certificate_is_shown_where_it_is_named() {
     );
 }
 
+/// The service goes on with what it read before.
+#[tokio::test]
+async fn the_nodes_service_is_found_also_where_its_web_configuration_file_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let web = dir.path().join("web.yml");
+    fs::write(&web, "").unwrap();
+    let changes = json!({ "web": { "config_file": web } });
+    let rig = Rig::start(nodes::litter(1), changes).await;
+    fs::remove_file(&web).unwrap();
+    let listen = format!("--web.listen-address={}", rig.address);
+    let output = rig.command(&["gc", "--dry-run", &listen]).await;
+    let said = text(&output.stderr);
+    let words = format!("the service at {} runs the pass", rig.address);
+    assert!(said.contains(&words), "{said}");
+}
+
 /// Answers each connection with these bytes; without any, never.
 async fn answering(bytes: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
