@@ -72,8 +72,8 @@ template --values helm/stages/canary.yaml --set "$(expressions 0 a),$(expression
 [[ $(grep -c "operator: NotIn" "$scratch/affinity.yaml") == 2 ]] || { echo "a term without NotIn" >&2; exit 1; }
 
 # The kubelet's socket is mounted where the configuration has it.
-template --set config.pods.source=auto,config.pods.kubelet_socket=/a/pods-api/b.sock >"$scratch/socket.yaml"
-[[ $(grep -c "ath: /a/pods-api," "$scratch/socket.yaml") == 2 ]] || { echo "another directory is mounted" >&2; exit 1; }
+template --set config.pods.source=auto,config.pods.kubelet_socket=/a/pods/b.sock >"$scratch/socket.yaml"
+[[ $(grep -c "ath: /a/pods," "$scratch/socket.yaml") == 2 ]] || { echo "another directory is mounted" >&2; exit 1; }
 
 # kubectl understands each stage.
 for stage in watch canary all monitoring dashboards; do
@@ -142,7 +142,8 @@ refused "at '/networkPolicy': missing property 'alertmanagerPort'" --set network
 refused "at '/networkPolicy': missing property 'apiServerPorts'" --set networkPolicy.apiServerPorts=null
 refused "at '/networkPolicy': missing property 'enabled'" --set networkPolicy.enabled=null
 refused "at '/web': missing property 'port'" --set web.port=null
-refused "holds the volumes of all pods" \
-  --set config.pods.source=auto,config.pods.kubelet_socket=/var/lib/kubelet/pods/kubelet.sock
+for socket in /var/lib/kubelet/pods/kubelet.sock /var/lib/kubelet/kubelet.sock /data/pods/kubelet.sock; do
+  refused "holds the volumes of all pods" --set config.pods.source=auto,config.pods.kubelet_socket="$socket"
+done
 refused "use state.enabled and state.hostPath" --set canary.enabled=true,canary.config.state.dir=/x
 echo "deploy/check.sh: all well"

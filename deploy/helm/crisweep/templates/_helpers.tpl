@@ -172,8 +172,9 @@ filesystems: {{ .Values.runtime.filesystems | default (index $it 2) | toJson }}
 
 {{/* The directory of the kubelet's pods socket. */}}
 {{- define "crisweep.socketDirectory" -}}
-{{- $directory := dir (.pods.kubelet_socket | default "/var/lib/kubelet/pods-api/pods-api.sock") -}}
-{{- if eq (base $directory) "pods" -}}
+{{- $socket := .pods.kubelet_socket | default "/var/lib/kubelet/pods-api/pods-api.sock" -}}
+{{- $directory := dir $socket -}}
+{{- if regexMatch "/kubelet(/pods)?/[^/]+$|/pods/kubelet[.]sock$" $socket -}}
 {{- fail (printf "config.pods.kubelet_socket: %s also holds the volumes of all pods, secrets among them" $directory) -}}
 {{- end -}}
 {{- $directory -}}
