@@ -369,9 +369,9 @@ impl PassRun<'_> {
         let images = look.store.known().filter(|_| target == Target::Images);
         let images = images.into_iter().flat_map(|store| store.rows.iter());
         let images: BTreeSet<Cow<'_, str>> = images.map(Image::key).collect();
-        let sees_all = look.seen().is_all();
+        // Images are known whole or not at all.
+        let sees_all = target == Target::Images || look.seen().is_all();
         let lacks_ids = sees_all && target == Target::Containers && look.lacks_container_ids();
-        let may_come_again = target != Target::Images;
         let mut skipped: BTreeMap<&'static str, u64> = BTreeMap::new();
         self.record.update(|pass| {
             let report = pass.targets.entry(target).or_default();
@@ -390,7 +390,7 @@ impl PassRun<'_> {
                         continue;
                     }
                     // The object may still exist: a later round plans it again.
-                    (_, None) if may_come_again => {
+                    (_, None) => {
                         report.unplan(*reason);
                         self.no_longer_seen.insert((target, id.clone()));
                         continue;
@@ -400,7 +400,6 @@ impl PassRun<'_> {
                         report.unplan(*reason);
                         continue;
                     }
-                    (_, None) => "not seen",
                     (_, Some(keeps)) => keeps.label(),
                 };
                 report.skipped += 1;

@@ -198,17 +198,34 @@ async fn an_image_stays_when_its_users_cannot_be_listed_again() {
     assert_eq!(counts(&pass), [1, 0, 0, 3], "{pass}");
 }
 
-/// The containers that run can be listed, and the exited ones are over the limit.
-#[tokio::test]
-async fn an_image_stays_while_a_part_of_its_users_cannot_be_listed() {
+/// The containers that run can be listed, and the exited ones are over a limit of 4,000 bytes.
+async fn looping(changes: Value) -> Rig {
     let looping = (0..9).fold(PodSpec::new("loop").running("app", 9), |pod, attempt| {
         pod.exited("app", attempt, hours(1))
     });
     let node = idle(4).pod(looping).build();
-    let rig = Rig::with(node, Options::not_containerd(), prune()).await;
+    Rig::with(node, Options::not_containerd(), changes).await
+}
+
+#[tokio::test]
+async fn an_image_stays_while_a_part_of_its_users_cannot_be_listed() {
+    let rig = looping(prune()).await;
     let pass = change_during_the_first_removal(&rig, || rig.sim.set_send_limit(4_000)).await;
     assert_eq!(counts(&pass), [1, 0, 3, 0], "{pass}");
     assert_eq!(removed(&rig), [tag(0)]);
+}
+
+#[tokio::test]
+async fn an_image_that_went_is_gone_also_where_a_part_of_its_users_cannot_be_listed() {
+    let mut changes = prune();
+    changes["gc"] = json!({ "batch_size": 1 });
+    let rig = looping(changes).await;
+    let pass = change_during_the_first_removal(&rig, || {
+        rig.sim.set_send_limit(4_000);
+        assert!(rig.sim.change(|node| node.vanish_image(&tag(3))));
+    })
+    .await;
+    assert_eq!(counts(&pass), [1, 1, 2, 0], "{pass}");
 }
 
 /// Without containerd's service two empty lists confirm each other; the plan's look knew containers.
