@@ -242,7 +242,10 @@ fn title(subject: &Subject) -> String {
             subject.name, subject.attempt
         ),
         Target::Sandboxes => format!("{kind} {short} (attempt {}){pod}", subject.attempt),
-        Target::Images => format!("{kind} {short} ({})", subject.name),
+        Target::Images => match id.split_once(',') {
+            Some((_, handler)) => format!("{kind} {short} ({}, handler {handler})", subject.name),
+            None => format!("{kind} {short} ({})", subject.name),
+        },
         Target::Logs => format!("{kind} {}{pod}", subject.id),
     }
 }

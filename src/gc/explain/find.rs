@@ -58,6 +58,14 @@ impl<'a> Explainer<'a> {
             let pod = judged.subject.pod.as_deref().filter(is_meant);
             pods.extend(pod.map(|pod| (pod, judged.subject)));
         }
+        // The id of an image's record is the beginning of that for another runtime handler.
+        let is_whole = |hit: &ExplainTarget<'_>| match hit {
+            ExplainTarget::Object(judged) => judged.subject.id == *id,
+            ExplainTarget::Pod(..) => false,
+        };
+        if let Some(place) = hits.iter().position(is_whole) {
+            return Ok(hits.swap_remove(place));
+        }
         pods.sort_by_key(|(pod, _)| pod.uid.as_str());
         pods.dedup_by_key(|(pod, _)| pod.uid.as_str());
         let candidate = |hit: &ExplainTarget<'_>| match hit {

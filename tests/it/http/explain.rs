@@ -1,6 +1,8 @@
 //! `GET /api/v1/explain/{id}`.
 
-use crisweep_sim::{PodSpec, hours, seconds};
+use crisweep_proto::cri::ListImagesResponse;
+use crisweep_sim::{Fault, PodSpec, Rpc, hours, seconds};
+use prost::Message;
 use serde_json::{Value, json};
 
 use crate::support::{Rig, nodes};
@@ -208,6 +210,24 @@ async fn a_beginning_is_enough_unless_it_is_short_or_ambiguous() {
     rig.get("/api/v1/explain/aaaaaaaa-0000")
         .await
         .refused(400, "ambiguous: 2 ids");
+}
+
+#[tokio::test]
+async fn an_image_of_two_runtime_handlers_is_found_by_the_id_of_either() {
+    let rig = rig().await;
+    let mut images = rig.sim.images();
+    let image = images.iter().find(|image| !image.pinned).unwrap().clone();
+    let mut other = image.clone();
+    other.spec.get_or_insert_default().runtime_handler = "kata".to_owned();
+    images.push(other);
+    let list = ListImagesResponse { images }.encode_to_vec();
+    rig.sim.set_fault(Rpc::ListImages, Fault::garbage(list));
+    let kata = format!("{},kata", image.id);
+    for id in [&image.id, &kata] {
+        assert_eq!(explain(&rig, id).await["object"]["id"], *id);
+    }
+    let by_tag = format!("/api/v1/explain/{}", image.repo_tags[0]);
+    rig.get(&by_tag).await.refused(400, ", handler kata)");
 }
 
 #[tokio::test]
