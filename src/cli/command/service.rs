@@ -26,6 +26,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const PLAN_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the pass is read while a terminal shows it.
 const READ_EVERY: Duration = Duration::from_secs(1);
+/// How often the ended pass is asked for.
+const READS_AT_END: usize = 3;
 /// The largest refusal that is read.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
@@ -174,8 +176,14 @@ impl WatchedPass<'_> {
         format!("the pass is over: crisweep passes {}", self.id())
     }
 
-    /// Reads the pass after its end.
+    /// Reads the pass after its end; asks again where an answer is lost.
     async fn ended(&self) -> anyhow::Result<Pass> {
+        for _ in 1..READS_AT_END {
+            match read(self.found, &self.path).await {
+                Ok(pass) => return Ok(pass),
+                Err(_lost) => tokio::time::sleep(READ_EVERY).await,
+            }
+        }
         let pass = read(self.found, &self.path).await;
         pass.with_context(|| self.is_over())
     }
