@@ -1,6 +1,7 @@
 //! Runs a command: configuration, logging, run, exit code.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,6 +31,9 @@ const EXIT_USAGE: u8 = 2;
 /// Exit code of a command that a person left before its result was known: 128 and SIGINT, as shells have it.
 const EXIT_INTERRUPTED: u8 = 130;
 
+/// Files that a start opens beside the three of the process; without one of them tokio panics.
+const FILES_AT_START: usize = 6;
+
 /// Runs the command to its end. Generic code is compiled here, in the library, once for program and tests.
 pub fn run(cli: Cli) -> ExitCode {
     let build = |()| {
@@ -40,7 +44,8 @@ pub fn run(cli: Cli) -> ExitCode {
             .enable_all()
             .build()
     };
-    let runtime = match blocking::try_threads().and_then(build) {
+    let tried = blocking::try_threads().and_then(|()| try_files());
+    let runtime = match tried.and_then(build) {
         Ok(runtime) => runtime,
         Err(error) => return cannot_start(&cli, &error),
     };
@@ -49,6 +54,17 @@ pub fn run(cli: Cli) -> ExitCode {
     // A thread that hangs in the kernel must not keep the process alive.
     runtime.shutdown_background();
     code
+}
+
+/// Opens as many files as a start needs, and closes them.
+fn try_files() -> io::Result<()> {
+    let stderr = io::stderr();
+    let files = (0..FILES_AT_START).map(|_| stderr.as_fd().try_clone_to_owned());
+    let opened: io::Result<Vec<_>> = files.collect();
+    opened.map(drop).map_err(|error| {
+        let limits = "ulimit -n, LimitNOFILE";
+        io::Error::other(format!("too few files may be open ({limits}): {error}"))
+    })
 }
 
 /// Says why nothing begins. For `check` that is no problem of the node, but something unknown.

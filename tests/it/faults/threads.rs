@@ -1,4 +1,4 @@
-//! A system that allows no new thread, with a control group of its own, which needs root.
+//! A system that allows no new thread, with a control group of its own, which needs root; or no new file.
 
 use std::time::Duration;
 
@@ -65,5 +65,24 @@ async fn a_start_without_room_for_its_threads_says_so_and_check_says_unknown() {
         let (code, out, _) = run(group.program(), &["check"]).await;
         let line = "UNKNOWN: crisweep cannot start\n";
         assert_eq!((code, out.as_str()), (Some(2), line), "{threads}");
+    }
+}
+
+#[tokio::test]
+async fn a_start_without_room_for_its_files_says_so_and_check_says_unknown() {
+    for files in [4, 7, 8] {
+        let run = async |command: &str| {
+            let script = format!("ulimit -n {files}; exec \"$0\" {command}");
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &script]);
+            run(shell, &[env!("CARGO_BIN_EXE_crisweep")]).await
+        };
+        let (code, out, error) = run("rules").await;
+        assert_eq!((code, out.as_str()), (Some(1), ""));
+        let words = "crisweep: cannot start: too few files may be open";
+        assert!(error.starts_with(words), "{files}: {error}");
+        let (code, out, _) = run("check").await;
+        let line = "UNKNOWN: crisweep cannot start\n";
+        assert_eq!((code, out.as_str()), (Some(2), line), "{files}");
     }
 }
