@@ -344,7 +344,9 @@ mod tests {
         assert!(reads("127.0.0.1", &[host, site, link, origin]).is_err());
         assert!(reads("10.0.0.1", &[host, origin]).is_err());
         // A form of another page.
-        assert!(verdict("127.0.0.1", &[host, site, link]).is_err());
+        for peer in ["127.0.0.1", "10.0.0.1"] {
+            assert!(verdict(peer, &[host, site, link]).is_err(), "{peer}");
+        }
     }
 
     #[test]

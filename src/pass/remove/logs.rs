@@ -234,8 +234,10 @@ async fn lives(client: &runtime::Client, id: &ContainerId) -> Result<bool, runti
 mod tests {
     use std::sync::mpsc::channel;
 
-    use crisweep_sim::{NodeBuilder, Options, PodSpec, Rpc, Sim};
+    use crisweep_proto::cri;
+    use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim};
     use jiff::Timestamp;
+    use prost::Message;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -280,17 +282,10 @@ mod tests {
         }
     }
 
-    /// All threads are busy with other logs on a slow disk.
-    #[tokio::test]
-    async fn a_pod_that_returns_while_its_log_waits_for_a_thread_keeps_it() {
-        let dir = tempfile::tempdir().unwrap();
+    /// A runtime with one pod.
+    fn runtime(dir: &Path) -> (Sim, runtime::Client) {
         let node = NodeBuilder::new().pod(PodSpec::new("web").running("app", 0));
-        let sim = Sim::start(
-            dir.path().join("cri.sock"),
-            node.build(),
-            Options::default(),
-        )
-        .unwrap();
+        let sim = Sim::start(dir.join("cri.sock"), node.build(), Options::default()).unwrap();
         let client = runtime::Client::new(runtime::Settings {
             endpoint: sim.socket().to_owned(),
             image_endpoint: None,
@@ -299,6 +294,36 @@ mod tests {
             max_message_bytes: 16 << 20,
             log_roots: runtime::LogRoots::default(),
         });
+        (sim, client)
+    }
+
+    #[tokio::test]
+    async fn a_list_that_may_lack_a_container_is_not_shared() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sim, client) = runtime(dir.path());
+        let web = sim.containers().remove(0).row;
+        let without_id = cri::Container {
+            id: String::new(),
+            ..web.clone()
+        };
+        for (containers, tells) in [
+            (vec![web.clone()], true),
+            (vec![], false),
+            (vec![web.clone(), without_id], false),
+            (vec![web.clone(), cri::Container::default()], false),
+        ] {
+            let list = cri::ListContainersResponse { containers }.encode_to_vec();
+            sim.set_fault(Rpc::ListContainers, Fault::garbage(list));
+            let shared = SharedList::default().containers(&client).await;
+            assert_eq!(shared.is_some(), tells);
+        }
+    }
+
+    /// All threads are busy with other logs on a slow disk.
+    #[tokio::test]
+    async fn a_pod_that_returns_while_its_log_waits_for_a_thread_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sim, client) = runtime(dir.path());
         let roots = Roots {
             host_root: "/".into(),
             pods: dir.path().join("pods"),

@@ -99,3 +99,16 @@ async fn a_pass_is_completed_only_when_a_further_look_finds_nothing_more() {
     assert_eq!(containers["planned"], PODS * SURPLUS, "{pass:#}");
     assert_eq!(rig.exited_containers(), PODS);
 }
+
+#[tokio::test]
+async fn what_was_removed_and_is_still_listed_is_tried_once() {
+    let rig = rig(changes()).await;
+    let stuck = "default/crash-0/app#0";
+    let id = rig.sim.container_id(stuck).unwrap();
+    rig.sim.set_removal_fault(&id, Fault::pretend());
+    let pass = gc(&rig, "target=containers").await;
+    let errors = pass["errors"].to_string();
+    assert!(errors.contains("are not tried again"), "{errors}");
+    let tried = rig.subjects(Rpc::RemoveContainer);
+    assert_eq!(tried.iter().filter(|it| *it == stuck).count(), 1);
+}

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use crisweep_proto::cri::{ListPodSandboxResponse, PodSandbox};
 use crisweep_sim::{Cni, Fault, Rpc};
+use prost::Message;
 use serde_json::json;
 use tonic::Code;
 
@@ -93,6 +95,26 @@ async fn a_failed_sandbox_is_not_tried_before_its_back_off_ends() {
     let next_try: jiff::Timestamp = report["next_try"].as_str().unwrap().parse().unwrap();
     let ended: jiff::Timestamp = pass["finished_at"].as_str().unwrap().parse().unwrap();
     assert!(next_try > ended, "{pass:#}");
+    assert_eq!(rig.removals().len(), 4);
+}
+
+#[tokio::test]
+async fn a_failed_sandbox_waits_also_where_a_list_in_between_may_lack_it() {
+    let rig = Rig::start(nodes::leaks(4), json!({ "quarantine": { "base": "1h" } })).await;
+    let failing = every(&rig, 4, 4).remove(0);
+    rig.sim.set_cni(&failing, Cni::failing());
+    rig.gc("").await;
+    let rows = rig.sim.sandboxes().into_iter().map(|it| it.row);
+    let others = rows.filter(|row| row.id != failing);
+    // A row without an id makes the list incomplete.
+    let items = others.chain([PodSandbox::default()]).collect();
+    let list = ListPodSandboxResponse { items }.encode_to_vec();
+    rig.sim.set_fault(Rpc::ListPodSandbox, Fault::garbage(list));
+    rig.gc("").await;
+    rig.sim.clear_faults();
+    let pass = rig.gc("").await;
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(report["kept"]["quarantined"], 1, "{pass:#}");
     assert_eq!(rig.removals().len(), 4);
 }
 

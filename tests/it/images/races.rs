@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crisweep_proto::cri::{Container, ImageSpec, ListContainersResponse, ListImagesResponse};
+use crisweep_proto::cri::{
+    Container, Image, ImageSpec, ListContainersResponse, ListImagesResponse,
+};
 use crisweep_sim::{ContainerSpec, Fault, Options, PodSpec, Rpc, hours};
 use prost::Message;
 use serde_json::{Value, json};
@@ -79,6 +81,58 @@ async fn an_image_stays_while_a_new_container_does_not_say_what_it_uses() {
     assert_eq!(counts(&pass), [1, 0, 3, 0], "{pass}");
     assert_eq!(removed(&rig), [tag(0)]);
     rig.sim.clear_faults();
+}
+
+/// A row without an id may be about any of them.
+#[tokio::test]
+async fn an_image_stays_while_a_container_or_an_image_has_no_id() {
+    for (names_a_sandbox, expected) in [(true, [1, 0, 3, 0]), (false, [1, 0, 0, 3])] {
+        let rig = Rig::start(idle(4), prune()).await;
+        let pass = change_during_the_first_removal(&rig, || {
+            lists_a_new_container(&rig, |row| {
+                row.id.clear();
+                if !names_a_sandbox {
+                    row.pod_sandbox_id.clear();
+                }
+            });
+        })
+        .await;
+        assert_eq!(counts(&pass), expected, "{pass}");
+        rig.sim.clear_faults();
+    }
+    let rig = Rig::start(idle(4), prune()).await;
+    let pass = change_during_the_first_removal(&rig, || {
+        lists_images(&rig, |images| images.push(Image::default()));
+    })
+    .await;
+    assert_eq!(counts(&pass), [1, 0, 0, 3], "{pass}");
+    assert_eq!(removed(&rig), [tag(0)]);
+}
+
+/// Lists the images without the first, and with a change.
+fn lists_images(rig: &Rig, change: impl FnOnce(&mut Vec<Image>)) {
+    let mut images = rig.sim.images();
+    images.retain(|it| it.repo_tags != [tag(0)]);
+    change(&mut images);
+    let list = ListImagesResponse { images }.encode_to_vec();
+    rig.sim.set_fault(Rpc::ListImages, Fault::garbage(list));
+}
+
+/// A removal may remove the id for every handler.
+#[tokio::test]
+async fn an_image_that_is_pinned_for_another_handler_since_is_left() {
+    let rig = Rig::start(idle(4), prune()).await;
+    change_during_the_first_removal(&rig, || {
+        lists_images(&rig, |images| {
+            let image = images.iter().find(|it| it.repo_tags == [tag(1)]);
+            let mut other = image.unwrap().clone();
+            other.spec.get_or_insert_default().runtime_handler = "kata".to_owned();
+            other.pinned = true;
+            images.push(other);
+        });
+    })
+    .await;
+    assert_eq!(removed(&rig), [tag(0), tag(2), tag(3)]);
 }
 
 /// CRI-O before 1.30 says of a container one digest of its repository and no id, and lists an image without a tag by another
