@@ -8,16 +8,13 @@ mod ask;
 mod browser;
 mod collect;
 mod connections;
-mod doctor;
 mod events;
 mod evidence;
-mod explain;
 mod guard;
 mod limits;
 mod metrics_page;
 mod page;
 mod places;
-mod plan;
 mod plans;
 mod quarantine;
 mod reload;
@@ -25,7 +22,6 @@ mod saved_plans;
 pub mod serve;
 mod service;
 mod shared;
-mod snapshot;
 mod status;
 mod unix_socket;
 
@@ -171,15 +167,15 @@ pub fn routes() -> Vec<Route> {
         get(HEALTHY, routing::get(healthy)),
         get(READY, routing::get(ready)),
         get("/api/v1/status", routing::get(status::get)),
-        get("/api/v1/plan", routing::get(api::plan)),
+        get("/api/v1/plan", routing::get(plans::plan)),
         get("/api/v1/plans", routing::get(plans::list)),
         post("/api/v1/plans", routing::post(plans::save)),
         get("/api/v1/plans/{id}", routing::get(plans::get)),
         delete("/api/v1/plans/{id}", routing::delete(plans::forget)),
-        get("/api/v1/snapshot", routing::get(snapshot::get)),
+        get("/api/v1/snapshot", routing::get(api::snapshot)),
         // Paths and tags contain slashes, and people type them without escaping.
-        get("/api/v1/explain/{*id}", routing::get(explain::get)),
-        get("/api/v1/doctor", routing::get(doctor::get)),
+        get("/api/v1/explain/{*id}", routing::get(api::explain)),
+        get("/api/v1/doctor", routing::get(api::doctor)),
         get("/api/v1/passes", routing::get(api::passes)),
         get("/api/v1/removals", routing::get(api::removals)),
         get("/api/v1/evidence", routing::get(evidence::list)),

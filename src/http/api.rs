@@ -1,33 +1,23 @@
-//! The reading side (plan, passes, removals), and the cancel of a pass.
+//! The reading side (explanations, passes, removals, causes of litter, snapshots), and the cancel of a pass.
 
 use axum::Extension;
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use serde_json::json as object;
 
-use super::ask::{self, PLAN_PARAMETERS};
 use super::browser::{client, see_other};
 use super::guard::Requester;
 use super::{HttpError, HttpResult, QueryPairs, Service, clock, json};
 use crate::access::ClientKind;
-use crate::model::Pass;
-use crate::state::{self, PassFilter, RemovalFilter};
-
-/// `GET /api/v1/plan?target=`: what a pass would do now, with a reason for every object.
-pub(super) async fn plan(
-    State(service): State<Service>,
-    Query(query): Query<QueryPairs>,
-) -> HttpResult {
-    let ask = ask::read(query, b"", &PLAN_PARAMETERS)?;
-    let look = service.look().await?;
-    let plan = service.heavy(move |service| {
-        let mut policy = service.config().policy.clone();
-        ask.options.apply_to(&mut policy);
-        service.plan_under(&look, &policy, &ask.targets)
-    });
-    Ok(super::plan::answer(plan.await??))
-}
+use crate::doctor::{Report, diagnose};
+use crate::gc;
+use crate::gc::explain::{ExplainAnswer, Explainer, NotFound, PREFIX_MIN, PlanFacts};
+use crate::model::{Pass, PodSandboxId, Target};
+use crate::snapshot::Look;
+use crate::snapshot_file;
+use crate::state::{self, Parameters, PassFilter, RemovalFilter, SnapshotBefore};
 
 /// The id in a path. An invalid id is refused in JSON, like every other error.
 pub(super) struct PathId(pub(super) String);
@@ -139,4 +129,124 @@ pub(super) async fn cancel(
 fn unknown_pass(id: &str) -> HttpError {
     let error = format!("no pass has the id \"{id}\"");
     HttpError::not_found(error)
+}
+
+/// `GET /api/v1/explain/{id}`: why a container, sandbox, image, log or pod is kept or removed.
+pub(super) async fn explain(
+    State(service): State<Service>,
+    PathId(id): PathId,
+    NoParameters: NoParameters,
+) -> HttpResult {
+    let look = service.look().await?;
+    let asked = id.clone();
+    let answer = service.heavy(move |service| explanation(service, &look, &asked));
+    match answer.await? {
+        Err(error) if error.status == StatusCode::NOT_FOUND => {
+            let gone = gone(&service, &id).await;
+            Err(gone.map_or(error, HttpError::not_found))
+        }
+        answer => Ok(json(StatusCode::OK, &answer?)),
+    }
+}
+
+/// Says which pass removed the latest object whose id begins so, and why.
+async fn gone(service: &Service, id: &str) -> Option<String> {
+    if id.len() < PREFIX_MIN {
+        return None;
+    }
+    let filter = RemovalFilter {
+        id: Some(id.to_owned()),
+        result: Some("removed".to_owned()),
+        limit: 1,
+        ..RemovalFilter::default()
+    };
+    let removal = service.stored(filter).await.ok()?.rows.pop()?;
+    let (id, pass, at) = (removal.id, removal.pass, removal.ended_at?);
+    Some(format!(
+        "{id} ({}) is gone: pass {pass} removed it at {at} ({}); \"crisweep passes {pass}\" says more",
+        removal.target, removal.reason
+    ))
+}
+
+/// Plans anew instead of sharing a plan: explanation and verdict must come from one snapshot and one policy.
+pub(super) fn explanation(
+    service: &Service,
+    look: &Look,
+    id: &str,
+) -> Result<ExplainAnswer, HttpError> {
+    let policy = &service.config().policy;
+    let (next_attempts, quarantine) = {
+        let mut quarantine = service.quarantine.lock();
+        (quarantine.next_attempts(look.taken_at), quarantine.clone())
+    };
+    let snapshot = look.snapshot(next_attempts)?;
+    let plan = gc::plan(&snapshot, policy, &Target::ALL.into());
+    let facts = PlanFacts::of(&snapshot, policy, &plan);
+    let explainer = Explainer::of(&facts, &plan, look.pod_origin.source);
+    let failures = |id: &str| quarantine.get(&PodSandboxId::new(id)?).cloned();
+    let answer = explainer.answer(id, failures);
+    answer.map_err(|error| match error {
+        NotFound::Nothing(_) => HttpError::not_found(error.to_string()),
+        NotFound::Ambiguous { .. } => HttpError::bad(error.to_string()),
+    })
+}
+
+/// `GET /api/v1/doctor`: why litter comes up on this node, and what would stop it.
+pub(super) async fn doctor(
+    State(service): State<Service>,
+    NoParameters: NoParameters,
+) -> HttpResult {
+    let look = service.look().await?;
+    let report = report(&service, &look).await?;
+    Ok(json(StatusCode::OK, &report))
+}
+
+/// Finds the causes on the node of a look.
+pub(super) async fn report(service: &Service, look: &Look) -> Result<Report, HttpError> {
+    let journal = &service.worker.runner().journal;
+    let client = service.observer.client();
+    let doctor = &service.fixed.doctor;
+    let mut facts = doctor.facts(look, service.config(), &client).await;
+    facts.quarantined = service.quarantined_by_class(Some(look));
+    facts.state = journal.status();
+    service.heavy(move |_service| diagnose(&facts)).await
+}
+
+/// `GET /api/v1/snapshot`: the node as a file for `crisweep simulate`. Planning reads the same look: a plan on the file
+/// equals `GET /api/v1/plan` at its time. With `pass`, the node before that pass, which the database may have.
+pub(super) async fn snapshot(
+    State(service): State<Service>,
+    Query(query): Query<QueryPairs>,
+) -> HttpResult {
+    let parameters = Parameters::of(query, &["pass"], clock());
+    if let Some(pass) = parameters.map_err(HttpError::bad)?.text("pass") {
+        return before(&service, &pass).await;
+    }
+    let look = service.look().await?;
+    let file = service.heavy(move |service| file(service, &look)).await;
+    Ok(zstd(file??))
+}
+
+async fn before(service: &Service, pass: &str) -> HttpResult {
+    let question = SnapshotBefore(pass.to_owned());
+    let file = service.stored(question).await?;
+    let none = || {
+        let error = format!(
+            "no snapshot from before pass \"{pass}\" is kept; crisweep keeps those of the last passes that removed \
+             something (state.snapshots)"
+        );
+        HttpError::not_found(error)
+    };
+    Ok(zstd(file.ok_or_else(none)?))
+}
+
+fn zstd(file: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/zstd")], file).into_response()
+}
+
+fn file(service: &Service, look: &Look) -> Result<Vec<u8>, HttpError> {
+    let config = service.config();
+    let snapshot = service.snapshot(look)?;
+    let file = snapshot_file::encode(&look.about(&config), &config.policy, &snapshot);
+    file.map_err(|error| HttpError::internal(error.to_string()))
 }

@@ -1,5 +1,7 @@
-//! `/api/v1/plans`: plans that are saved, to be read and carried out later (`POST /gc?plan=`).
+//! Plans as JSON, which is sent in pieces; and `/api/v1/plans`: plans that are saved, to be read and carried out later
+//! (`POST /gc?plan=`).
 
+use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
 use axum::Extension;
@@ -8,15 +10,43 @@ use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use tokio::task::spawn_blocking;
+use tokio_util::io::{ReaderStream, SyncIoBridge};
 
 use super::api::{NoParameters, PathId};
 use super::ask::{PLAN_PARAMETERS, PassRequest, read};
 use super::guard::Requester;
 use super::saved_plans::{KeptPlan, SavedPlanText, pack};
-use super::{HttpError, HttpResult, QueryPairs, Service, body, json, plan};
+use super::{HttpError, HttpResult, QueryPairs, Service, body, json};
+use crate::gc::Plan;
 use crate::model::Caller;
-use crate::snapshot::Look;
+use crate::model::escape::JsonWriter;
+use crate::snapshot::{Look, NoSnapshot};
 use crate::system::clock;
+
+/// Size of one piece of the text.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// `GET /api/v1/plan?target=`: what a pass would do now, with a reason for every object.
+pub(super) async fn plan(
+    State(service): State<Service>,
+    Query(query): Query<QueryPairs>,
+) -> HttpResult {
+    let ask = read(query, b"", &PLAN_PARAMETERS)?;
+    let look = service.look().await?;
+    let plan = service.heavy(move |service| planned(service, &look, &ask));
+    Ok(written(plan.await??))
+}
+
+fn planned(
+    service: &Service,
+    look: &Arc<Look>,
+    ask: &PassRequest,
+) -> Result<Arc<Plan>, NoSnapshot> {
+    let mut policy = service.config().policy.clone();
+    ask.options.apply_to(&mut policy);
+    service.plan_under(look, &policy, &ask.targets)
+}
 
 /// `POST /api/v1/plans`: plans and keeps the plan; removes nothing.
 pub(super) async fn save(
@@ -42,9 +72,7 @@ fn keep(
     ask: PassRequest,
     by: Option<Caller>,
 ) -> Result<KeptPlan, HttpError> {
-    let mut policy = service.config().policy.clone();
-    ask.options.apply_to(&mut policy);
-    let made = service.plan_under(look, &policy, &ask.targets)?;
+    let made = planned(service, look, &ask)?;
     let plans = &service.fixed.saved_plans;
     let head = plans.head(&made, &ask.targets, &ask.options, by);
     let packed = pack(&SavedPlanText {
@@ -105,6 +133,91 @@ pub(super) async fn put_into(service: &Service, ask: &mut PassRequest) -> Result
 }
 
 fn sent(kept: KeptPlan) -> impl IntoResponse {
-    let body = Body::from_stream(stream::iter(kept.pieces(plan::PIECE_BYTES)));
+    let body = Body::from_stream(stream::iter(kept.pieces(PIECE_BYTES)));
     ([(header::CONTENT_TYPE, "application/json")], body)
+}
+
+/// Answers with a plan, whose JSON is written while it is sent: the bound on heavy work covers only the planning. A plan
+/// of 40,000 objects is about 12 MiB of text.
+fn written(plan: Arc<Plan>) -> Response {
+    let (writer, reader) = tokio::io::duplex(PIECE_BYTES);
+    let writer = SyncIoBridge::new(writer);
+    // A client that leaves closes the pipe, which ends the writing.
+    spawn_blocking(move || drop(write(&plan, writer)));
+    let body = Body::from_stream(ReaderStream::with_capacity(reader, PIECE_BYTES));
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Writes a plan as indented JSON.
+fn write(plan: &Plan, to: impl Write) -> io::Result<()> {
+    let mut json = JsonWriter(BufWriter::with_capacity(PIECE_BYTES, to));
+    serde_json::to_writer_pretty(&mut json, plan)?;
+    writeln!(json)?;
+    json.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use http_body_util::BodyExt;
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::gc::{Expected, KeptObject, PodKnowledge, Removal, Subject, Summary};
+    use crate::model::{KeepReason, RemoveReason, Target};
+
+    fn subject(number: usize) -> Subject {
+        Subject {
+            target: Target::Sandboxes,
+            id: format!("{number:064x}").into(),
+            name: "a \"name\"\nof two lines".into(),
+            pod: None,
+            pod_state: PodKnowledge::Deleted,
+            attempt: 0,
+            created_at: Timestamp::UNIX_EPOCH,
+            age_seconds: 1,
+            image: None,
+        }
+    }
+
+    fn plan(removals: usize, kept: usize) -> Plan {
+        let removal = |number| Removal {
+            subject: subject(number),
+            reason: RemoveReason::PodDeleted,
+            detail: Box::default(),
+            expected: Expected::Sandbox,
+            superseded_by: Arc::default(),
+        };
+        let stays = |number| KeptObject {
+            subject: subject(number),
+            reason: KeepReason::TooYoung,
+            detail: "created 1s ago".into(),
+            quarantine: None,
+        };
+        let mut summary = Summary::default();
+        summary.remove.insert(RemoveReason::PodDeleted, removals);
+        Plan {
+            taken_at: Timestamp::UNIX_EPOCH,
+            pods_from_cache: removals == 1,
+            removals: (0..removals).map(removal).collect(),
+            kept: (0..kept).map(stays).collect(),
+            summary: BTreeMap::from([(Target::Sandboxes, summary)]),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_one_comes_whole_and_in_pieces() {
+        for plan in [plan(0, 0), plan(1, 0), plan(2_000, 3)] {
+            let whole = serde_json::to_string_pretty(&plan).unwrap() + "\n";
+            let mut body = written(Arc::new(plan)).into_body();
+            let mut text = Vec::new();
+            while let Some(frame) = body.frame().await {
+                let piece = frame.unwrap().into_data().unwrap();
+                assert!(piece.len() <= PIECE_BYTES);
+                text.extend_from_slice(&piece);
+            }
+            assert!(String::from_utf8(text).unwrap() == whole);
+        }
+    }
 }

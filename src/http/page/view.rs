@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::super::events::PageState;
 use super::super::quarantine::QuarantinedSandbox;
 use super::super::status::PodsJudgement;
-use super::super::{HttpError, Service, api, clock, doctor, evidence, explain};
+use super::super::{HttpError, Service, api, clock, evidence};
 use super::asked::Asked;
 use crate::access::{Asking, Decision, Peer, Scope};
 use crate::config::Config;
@@ -129,7 +129,7 @@ impl View {
             None => None,
         };
         let doctor = match (&look, asked.doctor) {
-            (Some(look), true) => Some(doctor::report(service, look).await.map_err(String::from)),
+            (Some(look), true) => Some(api::report(service, look).await.map_err(String::from)),
             (Some(_) | None, _) => None,
         };
         let may = may(service, peer, headers).await;
@@ -206,7 +206,7 @@ impl NodeView {
             let plan = service.plan_under(taken?, &config.policy, targets);
             plan.map_err(|error| error.to_string())
         };
-        let explain = |id: &String| Ok(explain::answer(service, taken?, id)?);
+        let explain = |id: &String| Ok(api::explanation(service, taken?, id)?);
         Self {
             verdict: facts.judge(&config.thresholds, Some(&config.policy), "service"),
             pods,
