@@ -94,12 +94,7 @@ impl Class {
     /// Returns whether answers that their clients do not read make way for the next request. Answers of the other classes
     /// are long, or their clients wait for them.
     fn makes_way(self) -> bool {
-        match self {
-            Self::Scrape | Self::Read => true,
-            Self::Health | Self::Readiness | Self::Plan | Self::Listen | Self::Act | Self::Wait => {
-                false
-            }
-        }
+        matches!(self, Self::Scrape | Self::Read)
     }
 
     /// Returns the answer to a request above the limit.
