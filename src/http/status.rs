@@ -192,7 +192,7 @@ struct PodsStatus {
 pub(super) async fn get(State(service): State<Service>, NoParameters: NoParameters) -> Response {
     let (observed, error) = match tokio::time::timeout(LOOK_PATIENCE, service.look()).await {
         Ok(Ok(look)) => (observed(&service, &look, true).await, None),
-        Ok(Err(problem)) => (down(&service), Some(problem.error)),
+        Ok(Err(problem)) => (without_look(&service).0, Some(problem.error)),
         // While the runtime hangs the client wants to know exactly that; the age shows how old the rest is.
         Err(_elapsed) => {
             let (observed, error) = match service.latest() {
@@ -259,38 +259,25 @@ fn brakes(service: &Service) -> BrakesStatus {
     }
 }
 
-/// The answer for a node that was never observed.
-fn down(service: &Service) -> Observed {
-    Observed {
-        runtime: RuntimeStatus {
-            endpoint: service.endpoint(),
-            ..RuntimeStatus::default()
-        },
-        found: None,
-    }
-}
-
-/// The answer while a look goes on and none before it tells anything, and why. The runtime may have answered already: a
-/// look at many dead containers takes long on a sick node.
+/// The answer while no look tells anything, and why. The runtime may have answered already: a look at many dead
+/// containers takes long on a sick node.
 fn without_look(service: &Service) -> (Observed, &'static str) {
-    let version = service.observer.version_so_far();
-    let why = match &version {
-        Some(Ok(_)) => "the runtime answers; the look at the node is not over yet",
-        Some(Err(_)) | None => {
-            "the runtime does not answer in time; the node was not looked at yet"
-        }
+    let mut why = "the runtime does not answer in time; the node was not looked at yet";
+    let mut runtime = RuntimeStatus {
+        endpoint: service.endpoint(),
+        ..RuntimeStatus::default()
     };
-    let mut observed = down(service);
-    match version {
+    match service.observer.version_so_far() {
         Some(Ok(it)) => {
-            let runtime = &mut observed.runtime;
+            why = "the runtime answers; the look at the node is not over yet";
             (runtime.up, runtime.name, runtime.version) =
                 (true, Some(it.runtime), Some(it.version));
         }
-        Some(Err(error)) => observed.runtime.error = Some(error.to_string()),
+        Some(Err(error)) => runtime.error = Some(error.to_string()),
         None => {}
     }
-    (observed, why)
+    let found = None;
+    (Observed { runtime, found }, why)
 }
 
 /// What a look found. One that is not `young` does not show whether the runtime is up.
