@@ -17,11 +17,13 @@ pub mod service;
 pub mod status;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Overrides;
 use crate::state::FileOwner;
+use crate::telemetry;
 use check::CheckArgs;
 use command::args::{GcArgs, PlanArgs};
 use command::evidence::EvidenceArgs;
@@ -160,20 +162,22 @@ pub struct PrepareStateArgs {
     pub dir: PathBuf,
 }
 
-/// How a command ended, as its exit code tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// 0.
-    Good,
-    /// 1: the pass, check or question failed, or did not reach all.
-    Bad,
-    /// 130: a person left before the result was known.
-    Interrupted,
+/// Exit code of a command that a person left before its result was known: 128 and SIGINT, as shells have it.
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Returns the exit code of a pass, check or question that failed or did not reach all, or of a good one.
+fn exit_code(is_good: bool) -> ExitCode {
+    ExitCode::from(u8::from(!is_good))
 }
 
-impl From<bool> for Ending {
-    fn from(is_good: bool) -> Self {
-        if is_good { Self::Good } else { Self::Bad }
+/// Why a command does not begin: its configuration, or how the service is named, cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refused(String);
+
+impl Refused {
+    fn of(error: impl Into<anyhow::Error>) -> Self {
+        Self(telemetry::chain(error.into().as_ref()))
     }
 }
 

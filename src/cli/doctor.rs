@@ -3,6 +3,7 @@
 
 mod text;
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 use super::command::looked;
 use super::output::{print, print_json};
 use super::service::{ServiceQuery, Site};
-use super::{Ending, Output};
+use super::{Output, exit_code};
 use crate::doctor::{Doctor, NODE_UNREAD, diagnose};
 
 /// How long the service may take: a look at the node takes up to 8 s, what else is read 3 s more.
@@ -44,7 +45,7 @@ Examples:
 ///
 /// # Errors
 /// If the node cannot be looked at.
-pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<Ending> {
+pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let question = ServiceQuery::within(&site, PATIENCE).await;
     let report = match question.ask("/api/v1/doctor").await? {
         Some(report) => report,
@@ -57,7 +58,7 @@ pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<Ending> {
         Output::Json => print_json(&report)?,
         Output::Table => print(&text::of(&report)?)?,
     }
-    Ok(is_read.into())
+    Ok(exit_code(is_read))
 }
 
 /// Takes a look and reports from it.

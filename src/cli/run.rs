@@ -6,12 +6,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::anyhow;
+
 #[cfg(feature = "demo")]
 use super::demo;
 use super::service::Site;
 use super::{
-    Cli, Command, Ending, PrepareStateArgs, USUAL_FILE, check, command, doctor, explain, help,
-    output, passes, refused, remote, rules, status,
+    Cli, Command, ConfigArgs, Global, PrepareStateArgs, Refused, USUAL_FILE, check, command,
+    doctor, explain, help, output, passes, refused, remote, rules, status,
 };
 use crate::config::Config;
 use crate::model::escape;
@@ -27,9 +29,6 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Exit code for a refused configuration, as clap uses for wrong arguments.
 const EXIT_USAGE: u8 = 2;
-
-/// Exit code of a command that a person left before its result was known: 128 and SIGINT, as shells have it.
-const EXIT_INTERRUPTED: u8 = 130;
 
 /// Files that a start opens beside the three of the process; without one of them tokio panics.
 const FILES_AT_START: usize = 6;
@@ -86,42 +85,8 @@ async fn run_command(mut cli: Cli) -> ExitCode {
         let level = || level.to_owned();
         cli.global.overrides.log_level.get_or_insert_with(level);
     }
-    if let Some(code) = run_without_service(&cli) {
-        return code;
-    }
-    if let Some(Command::Check(args)) = cli.command {
-        return check::run(args, cli.global).await;
-    }
-    let overrides = cli.global.overrides.clone();
-    let (config, reload) = match app::set_up(cli.global.config_file.clone(), overrides).await {
-        Ok(set_up) => set_up,
-        Err(error) => {
-            let file = cli.global.config_file.as_deref();
-            print_error(&refused(&error.to_string(), file));
-            return ExitCode::from(EXIT_USAGE);
-        }
-    };
-    let asks = cli.command.as_ref().is_some_and(asks_a_service);
-    let remote = match asks.then(|| remote(&cli.global)) {
-        Some(remote) => remote.await,
-        None => Ok(None),
-    };
-    let remote = match remote {
-        Ok(remote) => remote,
-        Err(error) => {
-            print_error(&telemetry::chain(error.as_ref()));
-            return ExitCode::from(EXIT_USAGE);
-        }
-    };
-    let site = Site {
-        config,
-        endpoint: cli.global.overrides.runtime_endpoint,
-        remote,
-    };
-    match Box::pin(run_on(site, cli.command, reload)).await {
-        Ok(Ending::Good) => ExitCode::SUCCESS,
-        Ok(Ending::Bad) => ExitCode::FAILURE,
-        Ok(Ending::Interrupted) => ExitCode::from(EXIT_INTERRUPTED),
+    match Box::pin(dispatch(cli)).await {
+        Ok(code) => code,
         Err(error) => {
             print_error(&telemetry::chain(error.as_ref()));
             ExitCode::from(if is_refused(&error) { EXIT_USAGE } else { 1 })
@@ -129,10 +94,59 @@ async fn run_command(mut cli: Cli) -> ExitCode {
     }
 }
 
-/// Says whether a file that the configuration names is refused: it is read when the service begins.
+async fn dispatch(Cli { global, command }: Cli) -> anyhow::Result<ExitCode> {
+    match command.unwrap_or(Command::Serve) {
+        Command::Serve => {
+            let (config, reload) = set_up(&global).await?;
+            serve(config, global.overrides.runtime_endpoint, reload).await?;
+        }
+        #[cfg(feature = "demo")]
+        Command::Demo => demo::run(set_up(&global).await?.0).await?,
+        Command::Status(args) => return status::run(site(&global).await?, args).await,
+        Command::Gc(args) => return command::gc::run(site(&global).await?, args).await,
+        Command::Doctor(args) => {
+            return Box::pin(doctor::run(site(&global).await?, args)).await;
+        }
+        Command::Plan(args) => command::plan::run(site(&global).await?, args).await?,
+        Command::Evidence(args) => command::evidence::run(&site(&global).await?, args).await?,
+        Command::Snapshot(args) => command::snapshot::run(&site(&global).await?, args).await?,
+        Command::Explain(args) => explain::run(site(&global).await?, args).await?,
+        Command::Passes(args) => passes::run(&site(&global).await?, &args).await?,
+        Command::Check(args) => return Ok(check::run(args, global).await),
+        Command::Simulate(args) => {
+            return command::simulate::run(args, global.config_file);
+        }
+        Command::Config(args) => check_config(args, &global)?,
+        Command::PrepareState(args) => prepare_state(&args)?,
+        Command::Rules(args) => output::print(&rules::text(&args))?,
+        Command::Completions(args) => help::completions(&args)?,
+        Command::Man(args) => help::man(&args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn set_up(global: &Global) -> anyhow::Result<(Config, http::Reload)> {
+    let file = global.config_file.clone();
+    let set_up = app::set_up(file.clone(), global.overrides.clone()).await;
+    set_up.map_err(|error| Refused(refused(&error.to_string(), file.as_deref())).into())
+}
+
+/// Returns what a command that asks a service is about.
+async fn site(global: &Global) -> anyhow::Result<Site> {
+    let (config, _) = set_up(global).await?;
+    let remote = remote(global).await;
+    Ok(Site {
+        config,
+        endpoint: global.overrides.runtime_endpoint.clone(),
+        remote: remote.map_err(Refused::of)?,
+    })
+}
+
+/// Says whether the configuration is refused, or a file that it names: that is read when the service begins.
 fn is_refused(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<access::Error>();
-    error.is_some_and(|error| !matches!(error, access::Error::NoRandomness(_)))
+    let of_access = error.downcast_ref::<access::Error>();
+    error.is::<Refused>()
+        || of_access.is_some_and(|error| !matches!(error, access::Error::NoRandomness(_)))
 }
 
 /// Checks what only several arguments together show.
@@ -166,36 +180,6 @@ fn check_arguments(cli: &Cli) -> Result<(), String> {
     }
 }
 
-async fn run_on(
-    site: Site,
-    command: Option<Command>,
-    reload: http::Reload,
-) -> anyhow::Result<Ending> {
-    let done = match command {
-        None | Some(Command::Serve) => serve(site.config, site.endpoint, reload).await,
-        #[cfg(feature = "demo")]
-        Some(Command::Demo) => demo::run(site.config).await,
-        Some(Command::Status(args)) => return status::run(site, args).await,
-        Some(Command::Gc(args)) => return command::gc::run(site, args).await,
-        Some(Command::Doctor(args)) => return Box::pin(doctor::run(site, args)).await,
-        Some(Command::Plan(args)) => command::plan::run(site, args).await,
-        Some(Command::Evidence(args)) => command::evidence::run(&site, args).await,
-        Some(Command::Snapshot(args)) => command::snapshot::run(&site, args).await,
-        Some(Command::Explain(args)) => explain::run(site, args).await,
-        Some(Command::Passes(args)) => passes::run(&site, &args).await,
-        Some(
-            Command::Check(_)
-            | Command::Config(_)
-            | Command::PrepareState(_)
-            | Command::Rules(_)
-            | Command::Simulate(_)
-            | Command::Completions(_)
-            | Command::Man(_),
-        ) => Ok(()),
-    };
-    done.map(|()| Ending::Good)
-}
-
 /// Returns the log level of a command that writes its answer on standard output. The answers of `gc` and `check` contain
 /// what a log would warn of.
 fn log_level(command: &Command) -> Option<&'static str> {
@@ -203,38 +187,6 @@ fn log_level(command: &Command) -> Option<&'static str> {
         return Some("error");
     }
     asks_a_service(command).then_some("warn")
-}
-
-/// Runs a command that reads no configuration of the service, or only that.
-fn run_without_service(cli: &Cli) -> Option<ExitCode> {
-    match cli.command.as_ref()? {
-        Command::Config(args) => {
-            let file = args.file.clone().or_else(|| cli.global.config_file.clone());
-            let overrides = &cli.global.overrides;
-            let loaded = Config::load(file.as_deref(), config::environment(), overrides);
-            Some(check_config(loaded))
-        }
-        Command::PrepareState(args) => Some(prepare_state(args)),
-        Command::Rules(args) => Some(printed(output::print(&rules::text(args)))),
-        Command::Simulate(args) => Some(command::simulate::run(
-            args,
-            cli.global.config_file.as_deref(),
-        )),
-        Command::Completions(args) => Some(printed(help::completions(args))),
-        Command::Man(args) => Some(printed(help::man(args))),
-        #[cfg(feature = "demo")]
-        Command::Demo => None,
-        Command::Serve
-        | Command::Status(_)
-        | Command::Plan(_)
-        | Command::Gc(_)
-        | Command::Snapshot(_)
-        | Command::Passes(_)
-        | Command::Explain(_)
-        | Command::Doctor(_)
-        | Command::Evidence(_)
-        | Command::Check(_) => None,
-    }
 }
 
 async fn serve(config: Config, flag: Option<String>, reload: http::Reload) -> anyhow::Result<()> {
@@ -257,20 +209,12 @@ async fn held(config: &Config) -> Option<state::LockHeld> {
     held.ok().flatten()
 }
 
-fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
-    let checked = loaded.map_err(|error| telemetry::chain(&error));
-    let checked = checked.and_then(|config| {
-        let web = access::check_without_files(&config.web);
-        web.map_err(|error| telemetry::chain(&error))?;
-        Ok(config)
-    });
-    match checked {
-        Ok(config) => printed(output::print(&config.effective_yaml())),
-        Err(error) => {
-            print_error(&error);
-            ExitCode::from(EXIT_USAGE)
-        }
-    }
+fn check_config(args: ConfigArgs, global: &Global) -> anyhow::Result<()> {
+    let file = args.file.or_else(|| global.config_file.clone());
+    let loaded = Config::load(file.as_deref(), config::environment(), &global.overrides);
+    let config = loaded.map_err(Refused::of)?;
+    access::check_without_files(&config.web).map_err(Refused::of)?;
+    output::print(&config.effective_yaml())
 }
 
 /// Says whether a command is about a node, and asks its service where one runs.
@@ -292,30 +236,15 @@ fn with_usual_file(mut cli: Cli) -> Cli {
     cli
 }
 
-fn printed(done: anyhow::Result<()>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            print_error(&telemetry::chain(error.as_ref()));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn prepare_state(args: &PrepareStateArgs) -> ExitCode {
+fn prepare_state(args: &PrepareStateArgs) -> anyhow::Result<()> {
     let FileOwner { uid, gid } = args.owner;
     let dir = args.dir.display();
-    match state::give(&args.dir, args.owner) {
-        Ok(files) => {
-            let s = if files == 1 { "" } else { "s" };
-            let text = format!("{dir} and {files} file{s} in it belong to {uid}:{gid}");
-            printed(output::print(&text))
-        }
-        Err(error) => {
-            print_error(&format!("cannot give {dir} to {uid}:{gid}: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    let given = state::give(&args.dir, args.owner);
+    let files = given.map_err(|error| anyhow!("cannot give {dir} to {uid}:{gid}: {error}"))?;
+    let s = if files == 1 { "" } else { "s" };
+    output::print(&format!(
+        "{dir} and {files} file{s} in it belong to {uid}:{gid}"
+    ))
 }
 
 /// Prints an error on standard error, escaped, because it may contain the runtime's text.

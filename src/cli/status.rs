@@ -3,6 +3,7 @@
 
 mod text;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,7 +15,7 @@ use super::command::looked;
 use super::output::{print_json, print_on};
 use super::screen::Screen;
 use super::service::{NOT_UNDERSTOOD, ServiceQuery, Site};
-use super::{Ending, Output};
+use super::{Output, exit_code};
 use crate::http;
 
 /// How long the service may take: a look at the node takes it up to 3 s.
@@ -48,7 +49,7 @@ Examples:
 ///
 /// # Errors
 /// If the node cannot be looked at, or the named service does not answer.
-pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<Ending> {
+pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<ExitCode> {
     let instead = "this command looks for itself, and knows nothing of passes";
     let question = ServiceQuery::within(&site, PATIENCE).await;
     let question = question.or_else(instead);
@@ -59,13 +60,13 @@ pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<Ending> {
     // A service may say whatever it knows. Without one, nothing is known of a node whose runtime does not answer.
     let is_looked_at = by == "service" || status.pointer("/runtime/up") == Some(&Value::Bool(true));
     if args.output == Output::Json {
-        return print_json(&status).map(|()| is_looked_at.into());
+        return print_json(&status).map(|()| exit_code(is_looked_at));
     }
     let marks = &site.config.thresholds;
     let judged = check::judged(&status, marks, site.policy(), by).context(NOT_UNDERSTOOD)?;
     let screen = Screen::of_stdout(super::screen::Wide::default());
     let text = text::of(&status, &judged, &screen);
-    print_on(&screen, &text, text::ink).map(|()| is_looked_at.into())
+    print_on(&screen, &text, text::ink).map(|()| exit_code(is_looked_at))
 }
 
 /// Looks at the node; returns what the service would tell of it.

@@ -1,5 +1,6 @@
 //! `crisweep gc`: one pass. The running service runs it; without one this command does, under the service's lock.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::app::StopSignals;
 use crate::cli::output::{note, print_json, print_on};
 use crate::cli::screen::{Screen, Wide};
 use crate::cli::service::{ServiceFailureKind, ServiceQuery, Site};
-use crate::cli::{Ending, Output};
+use crate::cli::{EXIT_INTERRUPTED, Output, exit_code};
 use crate::config::{Brakes, Config, Mode};
 use crate::fleet::Fleet;
 use crate::gc::PassOptions;
@@ -39,7 +40,7 @@ const DRAW_EVERY: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// If the runtime is not found or does not answer, another crisweep works on the node, or `brakes.pause` holds.
-pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
+pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<ExitCode> {
     let question = ServiceQuery::within(&site, PATIENCE).await;
     let failure = match question.reach().await {
         Ok(found) => {
@@ -47,7 +48,7 @@ pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
             let ended = service::gc(found, &args).await?;
             return match ended {
                 Some(pass) => show(&pass, args.pass.output),
-                None => Ok(Ending::Interrupted),
+                None => Ok(EXIT_INTERRUPTED.into()),
             };
         }
         Err(failure) => failure,
@@ -68,7 +69,7 @@ pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
 }
 
 /// Runs the pass in this process.
-async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<Ending> {
+async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<ExitCode> {
     let is_free = args.force || args.dry_run;
     anyhow::ensure!(
         is_free || !site.config.brakes.pause,
@@ -109,7 +110,7 @@ async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<Ending> {
     let seen = follow(&record, progress).await?;
     if seen == FollowEnd::Left {
         journal.settled(app::LAST_WRITES).await;
-        return Ok(Ending::Interrupted);
+        return Ok(EXIT_INTERRUPTED.into());
     }
     shutdown.cancel();
     working
@@ -152,7 +153,7 @@ fn held(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// Prints a pass; says whether everything planned was removed.
-fn show(pass: &Pass, output: Output) -> anyhow::Result<Ending> {
+fn show(pass: &Pass, output: Output) -> anyhow::Result<ExitCode> {
     match output {
         Output::Json => print_json(pass)?,
         Output::Table => {
@@ -164,7 +165,7 @@ fn show(pass: &Pass, output: Output) -> anyhow::Result<Ending> {
         pass.outcome,
         Some(Outcome::Completed | Outcome::Planned | Outcome::NothingToDo)
     );
-    Ok(Ending::from(is_good))
+    Ok(exit_code(is_good))
 }
 
 /// How following a pass ended.

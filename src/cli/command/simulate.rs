@@ -14,22 +14,19 @@ use super::args::{PassArgs, RowArgs};
 use super::difference::Compared;
 use super::shown::ShownPlan;
 use super::text::{plan_ink, plan_text};
-use crate::cli::Output;
 use crate::cli::output::{note, print_json, print_on};
 use crate::cli::screen::Screen;
+use crate::cli::{Output, Refused, exit_code};
 use crate::config::{self, Config, Overrides};
 use crate::gc::{self, Plan, Policy};
 use crate::model::escape;
 use crate::model::setting::parse_duration;
 use crate::snapshot_file::{self, SnapshotFile};
-use crate::telemetry;
 
 /// The most policies of one command.
 const POLICIES_MAX: usize = 2;
 /// Names the policy that the file holds.
 const OF_THE_FILE: &str = "snapshot";
-/// Exit code for a refused configuration.
-const EXIT_USAGE: u8 = 2;
 
 /// Arguments of `simulate`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -92,44 +89,25 @@ fn moment(text: &str) -> Result<PlanTime, String> {
 }
 
 /// Runs `crisweep simulate`. `--config.file` names the policy as `--config` does.
-pub fn run(args: &SimulateArgs, config_file: Option<&Path>) -> ExitCode {
-    let mut args = args.clone();
-    let policies = match with(&mut args.configs, config_file).and_then(|()| policies(&args)) {
-        Ok(policies) => policies,
-        Err(error) => {
-            say(error.as_ref());
-            return ExitCode::from(EXIT_USAGE);
-        }
-    };
-    match simulate(&args, policies) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            say(error.as_ref());
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn say(error: &(dyn std::error::Error + 'static)) {
-    note(&format!("crisweep: {}", telemetry::chain(error)));
-}
-
-/// Takes `--config.file` for a `--config`. Beside one it is refused: which policy is the first would not be clear.
-fn with(configs: &mut Vec<PathBuf>, config_file: Option<&Path>) -> anyhow::Result<()> {
-    let Some(file) = config_file else {
-        return Ok(());
-    };
-    anyhow::ensure!(
-        configs.is_empty(),
-        "--config.file and --config both name a policy: to compare two, give --config twice"
-    );
-    configs.push(file.to_owned());
-    Ok(())
+///
+/// # Errors
+/// If a policy cannot be read, or the file cannot.
+pub fn run(mut args: SimulateArgs, config_file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    let policies = policies(&mut args, config_file).map_err(Refused::of)?;
+    simulate(&args, policies).map(exit_code)
 }
 
 /// Reads the named policies; `None` is the file's own.
-fn policies(args: &SimulateArgs) -> anyhow::Result<Vec<Option<Policy>>> {
+fn policies(
+    args: &mut SimulateArgs,
+    config_file: Option<PathBuf>,
+) -> anyhow::Result<Vec<Option<Policy>>> {
+    // Which policy is the first would not be clear.
+    anyhow::ensure!(
+        config_file.is_none() || args.configs.is_empty(),
+        "--config.file and --config both name a policy: to compare two, give --config twice"
+    );
+    args.configs.extend(config_file);
     let most = args.configs.len() <= POLICIES_MAX;
     anyhow::ensure!(most, "--config: at most two policies can be compared");
     if args.configs.is_empty() {
