@@ -3,7 +3,6 @@
 
 mod address;
 mod remote;
-mod words;
 
 use std::sync::Once;
 use std::time::Duration;
@@ -20,8 +19,10 @@ use crate::http::HANGS;
 pub use address::ServiceAddress;
 use address::own_addresses;
 pub use remote::RemoteArgs;
-pub(super) use words::NOT_UNDERSTOOD;
 
+/// What is said of an answer in another form than this command reads.
+pub(super) const NOT_UNDERSTOOD: &str =
+    "the service's answer is not understood (another version than this command?)";
 /// How the commands name themselves.
 const USER_AGENT: &str = concat!("crisweep-command/", env!("CARGO_PKG_VERSION"));
 /// How long a connection may take: an address that drops packets must not use up the time of the next one.

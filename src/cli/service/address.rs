@@ -4,14 +4,15 @@
 //! An address of this machine: the certificate is not verified, because nothing secret is sent there, and a probe must
 //! not fail because a certificate has run out.
 
-use std::fmt;
+use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
+use std::{fmt, io};
 
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::words::{cause, said};
 use super::{ServiceFailure, ServiceFailureKind, builder};
 use crate::access::Listen;
 use crate::access::web_config::WebConfig;
@@ -20,6 +21,10 @@ use crate::system::blocking::BlockingPool;
 
 /// Addresses that are tried.
 const ADDRESSES_MAX: usize = 4;
+/// The longest text that a service may put into an error.
+const SAID_MAX_CHARS: usize = 1_000;
+/// The same for one that is no crisweep.
+const FOREIGN_MAX_CHARS: usize = 120;
 
 /// An address where a service may answer.
 #[derive(Clone)]
@@ -188,4 +193,37 @@ fn own(mut address: SocketAddr) -> Option<SocketAddr> {
     }
     let ip = address.ip();
     (ip.is_loopback() || is_own(ip)).then_some(address)
+}
+
+/// Returns the service's own words of a refusal.
+fn said(body: &[u8]) -> String {
+    let error: Option<Value> = serde_json::from_slice(body).ok();
+    let own = error.as_ref().and_then(|it| it.get("error")?.as_str());
+    if let Some(words) = own.map(str::trim).filter(|words| !words.is_empty()) {
+        return words.chars().take(SAID_MAX_CHARS).collect();
+    }
+    // A proxy's page says nothing in its later lines.
+    let text = String::from_utf8_lossy(body);
+    match text.trim().lines().next() {
+        Some(line) => line.chars().take(FOREIGN_MAX_CHARS).collect(),
+        None => "without a reason".to_owned(),
+    }
+}
+
+/// The last cause says most, and the URL is named already.
+fn cause(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut last: &(dyn Error + 'static) = &error;
+    // `source` of an `io::Error` leaves out the error that it wraps.
+    while let Some(source) = wrapped(last).or_else(|| last.source()) {
+        last = source;
+    }
+    match last.downcast_ref() {
+        Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS: use http://".to_owned(),
+        _ => last.to_string(),
+    }
+}
+
+fn wrapped<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    Some(error.downcast_ref::<io::Error>()?.get_ref()?)
 }
