@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue};
-use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 
 use crate::system::blocking::BlockingPool;
 use crate::system::file;
@@ -244,17 +244,31 @@ pub(crate) async fn answer(
     if !has_body(status) {
         return Ok(answer);
     }
-    let is_too_large = |length: u64| length > max_bytes;
-    if response.content_length().is_some_and(is_too_large) {
+    let length = response.content_length();
+    if length.is_some_and(|length| length > max_bytes) {
         return Err(Error::TooLarge(max_bytes));
     }
-    while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        answer.bytes.extend_from_slice(&chunk);
-        if is_too_large(answer.bytes.len() as u64) {
-            return Err(Error::TooLarge(max_bytes));
+    let reading = read_body(&mut response, &mut answer.bytes, max_bytes);
+    if reading.await.map_err(failed)? {
+        Ok(answer)
+    } else {
+        Err(Error::TooLarge(max_bytes))
+    }
+}
+
+/// Reads an answer's body; says whether it ends within the bound.
+pub(crate) async fn read_body(
+    response: &mut Response,
+    body: &mut Vec<u8>,
+    max_bytes: u64,
+) -> reqwest::Result<bool> {
+    while let Some(chunk) = response.chunk().await? {
+        body.extend_from_slice(&chunk);
+        if body.len() as u64 > max_bytes {
+            return Ok(false);
         }
     }
-    Ok(answer)
+    Ok(true)
 }
 
 /// Reads a token, certificate, key or CA file.

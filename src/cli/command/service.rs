@@ -19,6 +19,7 @@ use crate::cli::service::{NOT_UNDERSTOOD, ServiceAddress, ServiceQuery, Site};
 use crate::gc::Summary;
 use crate::http::ADMISSION;
 use crate::model::{AlertResult, Pass, Target, escape};
+use crate::outgoing::read_body;
 
 /// How long the service may take to answer a question about a pass.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,7 +30,7 @@ const READ_EVERY: Duration = Duration::from_secs(1);
 /// How often the ended pass is asked for.
 const READS_AT_END: usize = 3;
 /// The largest refusal that is read.
-const REFUSAL_MAX_BYTES: usize = 64 << 10;
+const REFUSAL_MAX_BYTES: u64 = 64 << 10;
 
 /// What is read of a saved plan.
 #[derive(Deserialize)]
@@ -294,14 +295,7 @@ async fn accepted(found: &ServiceAddress, mut response: Response) -> anyhow::Res
         return Ok(response);
     }
     let mut body = Vec::new();
-    let reading = async {
-        while let Ok(Some(chunk)) = response.chunk().await {
-            body.extend_from_slice(&chunk);
-            if body.len() > REFUSAL_MAX_BYTES {
-                break;
-            }
-        }
-    };
+    let reading = read_body(&mut response, &mut body, REFUSAL_MAX_BYTES);
     // The status says enough if the words do not come.
     drop(tokio::time::timeout(ANSWER_TIMEOUT, reading).await);
     anyhow::bail!("{}", found.refusal(status, &body));

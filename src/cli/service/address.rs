@@ -17,6 +17,7 @@ use super::{ServiceFailure, ServiceFailureKind, builder};
 use crate::access::Listen;
 use crate::access::web_config::WebConfig;
 use crate::config::Config;
+use crate::outgoing::read_body;
 use crate::system::blocking::BlockingPool;
 
 /// Addresses that are tried.
@@ -113,13 +114,8 @@ impl ServiceAddress {
     ) -> reqwest::Result<Option<(StatusCode, Vec<u8>)>> {
         let mut response = self.request(Method::GET, path).send().await?;
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await? {
-            body.extend_from_slice(&chunk);
-            if body.len() > max {
-                return Ok(None);
-            }
-        }
-        Ok(Some((response.status(), body)))
+        let is_whole = read_body(&mut response, &mut body, max as u64).await?;
+        Ok(is_whole.then(|| (response.status(), body)))
     }
 
     /// Something else answers here.
