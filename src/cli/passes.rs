@@ -176,21 +176,21 @@ async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<ShownPasses> 
             ..PassFilter::default()
         };
         let passes = state::read_passes(&dir, &passes)?.rows;
-        let Some(id) = args.id else {
-            return Ok(ShownPasses {
-                passes,
-                removals: Vec::new(),
-            });
-        };
-        if passes.is_empty() {
-            anyhow::bail!("no pass \"{}\" is in the database", escape::line(&id));
+        let mut removals = Vec::new();
+        if let Some(id) = args.id {
+            let found = !passes.is_empty();
+            anyhow::ensure!(
+                found,
+                "no pass \"{}\" is in the database",
+                escape::line(&id)
+            );
+            let of_it = RemovalFilter {
+                pass: Some(id),
+                limit: args.limit.unwrap_or(REMOVALS_MAX),
+                ..RemovalFilter::default()
+            };
+            removals = state::ask(&dir, &of_it)?.rows;
         }
-        let removals = RemovalFilter {
-            pass: Some(id),
-            limit: args.limit.unwrap_or(REMOVALS_MAX),
-            ..RemovalFilter::default()
-        };
-        let removals = state::ask(&dir, &removals)?.rows;
         Ok(ShownPasses { passes, removals })
     };
     database::read(read).await
