@@ -242,10 +242,9 @@ impl Access {
         // A browser asks people for a user and a password only: a token of a file is the password of the user `token`.
         if let Some((user, token)) = &shown
             && user == TOKEN_USER
-            && let Some(found) = self.tokens.find(token).await
+            && let Some((caller, has)) = self.tokens.find(token).await
         {
-            let caller = Caller::new(CallerKind::Token, found.name);
-            return Some(grant(caller, found.scope, asking.scope));
+            return Some(grant(caller, has, asking.scope));
         }
         if self.takes_passwords_only_as_tokens() {
             let why = "the user must be \"token\" and the password a token";
@@ -288,9 +287,8 @@ impl Access {
 
     async fn by_token(&self, token: &str, asking: Asking<'_>) -> Decision {
         let unknown = || Decision::Unauthenticated("the bearer token is not known".into());
-        if let Some(found) = self.tokens.find(token.as_bytes()).await {
-            let caller = Caller::new(CallerKind::Token, found.name);
-            return grant(caller, found.scope, asking.scope);
+        if let Some((caller, has)) = self.tokens.find(token.as_bytes()).await {
+            return grant(caller, has, asking.scope);
         }
         let Some(review) = &self.review else {
             return unknown();

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::Scope;
 use super::config::BearerTokenFiles;
 use super::digest::random_key;
+use crate::model::{Caller, CallerKind};
 use crate::system::blocking::{BlockingPool, NoAnswer};
 use crate::system::file;
 use crate::telemetry;
@@ -60,14 +61,6 @@ struct Token {
     file: Arc<Path>,
 }
 
-/// Whose token a client showed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TokenMatch {
-    pub(super) scope: Scope,
-    /// The file's name without its directory.
-    pub(super) name: String,
-}
-
 /// The tokens of all files.
 #[derive(Debug)]
 pub(super) struct Tokens {
@@ -110,8 +103,9 @@ impl Tokens {
         })
     }
 
-    /// Returns whose token this is; `None` if it is in no file.
-    pub(super) async fn find(&self, token: &[u8]) -> Option<TokenMatch> {
+    /// Returns whose token this is, by the name of its file without the directory, and what it may do; `None` if it is
+    /// in no file.
+    pub(super) async fn find(&self, token: &[u8]) -> Option<(Caller, Scope)> {
         if self.files.is_empty() || token.len() > TOKEN_MAX_BYTES {
             return None;
         }
@@ -123,16 +117,15 @@ impl Tokens {
         self.look_up(token)
     }
 
-    fn look_up(&self, token: &[u8]) -> Option<TokenMatch> {
+    fn look_up(&self, token: &[u8]) -> Option<(Caller, Scope)> {
         let in_force = Arc::clone(&self.in_force.read());
         // Compares with each, so that the time does not tell the place of the one that fits.
         let fits = |it: &&Token| hmac::verify(&self.key, token, it.digest.as_ref()).is_ok();
         let fitting: Vec<&Token> = in_force.tokens.iter().filter(fits).collect();
         let found = fitting.first()?;
-        Some(TokenMatch {
-            scope: found.scope,
-            name: name(&found.file),
-        })
+        let name = found.file.file_name().unwrap_or(found.file.as_os_str());
+        let caller = Caller::new(CallerKind::Token, name.to_string_lossy());
+        Some((caller, found.scope))
     }
 
     /// Reads the files again if the tokens in force are older than `max_age`. Keeps those in force if that
@@ -167,11 +160,6 @@ impl Tokens {
             problem,
         });
     }
-}
-
-fn name(path: &Path) -> String {
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    name.to_string_lossy().into_owned()
 }
 
 async fn read(
@@ -292,9 +280,8 @@ mod tests {
         tokio::time::resume();
     }
 
-    fn found(scope: Scope, name: &str) -> TokenMatch {
-        let name = name.to_owned();
-        TokenMatch { scope, name }
+    fn found(scope: Scope, name: &str) -> (Caller, Scope) {
+        (Caller::new(CallerKind::Token, name), scope)
     }
 
     #[tokio::test]
