@@ -27,7 +27,7 @@ use crate::telemetry::{self, LineLimit};
 
 use memory::{AnswerCache, QuotaOwner};
 use quotas::{CALLS_MAX, ReviewQuotas, SAY_EVERY};
-use wire::{AccessQuestion, TokenQuestion, User, Wire};
+use wire::{AccessStatus, ReviewStatus, TokenStatus, User};
 
 /// How long a good answer holds.
 const ALLOWED_FOR: Duration = Duration::from_secs(120);
@@ -183,7 +183,7 @@ impl Review {
 
 impl Reviewer {
     async fn user(&self, token: &str, owner: &QuotaOwner) -> Answer<Arc<User>> {
-        let status = match self.call::<TokenQuestion>(wire::token(token), owner).await {
+        let status = match self.call::<TokenStatus>(wire::token(token), owner).await {
             Ok(status) if status.authenticated => status,
             Ok(_) => return Answer::No,
             Err(why) => return Answer::Unknown(why),
@@ -197,7 +197,7 @@ impl Reviewer {
     async fn grant(&self, user: &User, verb: &str, path: &str) -> Answer<()> {
         let (spec, owner) = (wire::access(user, verb, path), user.account());
         match self
-            .call::<AccessQuestion>(spec, &QuotaOwner::Account(owner))
+            .call::<AccessStatus>(spec, &QuotaOwner::Account(owner))
             .await
         {
             Ok(status) if status.allowed && !status.denied => Answer::Yes(()),
@@ -207,9 +207,9 @@ impl Reviewer {
     }
 
     /// Asks for a review; returns its status, or why there is none.
-    async fn call<W: Wire>(&self, spec: Value, owner: &QuotaOwner) -> Result<W::Status, String> {
+    async fn call<S: ReviewStatus>(&self, spec: Value, owner: &QuotaOwner) -> Result<S, String> {
         let until = Instant::now() + CALL_TIMEOUT;
-        let answer = timeout_at(until, self.ask::<W>(&spec, owner, until)).await;
+        let answer = timeout_at(until, self.ask::<S>(&spec, owner, until)).await;
         let answer = answer.unwrap_or_else(|_elapsed| Err(late()));
         if let Err(error) = &answer
             && self.line.admit(self.quotas.began.elapsed()).is_some()
@@ -219,22 +219,22 @@ impl Reviewer {
         answer
     }
 
-    async fn ask<W: Wire>(
+    async fn ask<S: ReviewStatus>(
         &self,
         spec: &Value,
         owner: &QuotaOwner,
         until: Instant,
-    ) -> Result<W::Status, String> {
+    ) -> Result<S, String> {
         let place = self.quotas.place(owner, until).await;
         let _place = place.ok_or_else(late)?;
         let failed = |error| format!("the API server: {}", telemetry::chain(&error));
         let sending = self
             .client
-            .send(Method::POST, W::PATH, wire::request::<W>(spec));
+            .send(Method::POST, S::PATH, wire::request::<S>(spec));
         let answer = sending.await.map_err(failed)?;
         match answer.status {
-            StatusCode::OK | StatusCode::CREATED => wire::status::<W>(&answer.bytes)
-                .ok_or_else(|| format!("the API server's answer is no {}", W::KIND)),
+            StatusCode::OK | StatusCode::CREATED => wire::status::<S>(&answer.bytes)
+                .ok_or_else(|| format!("the API server's answer is no {}", S::KIND)),
             status => Err(advice(&self.client.server, status)),
         }
     }

@@ -7,30 +7,25 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A kind of review.
-pub(super) trait Wire {
+/// The status of a kind of review.
+pub(super) trait ReviewStatus: DeserializeOwned {
     const PATH: &'static str;
     const VERSION: &'static str;
     const KIND: &'static str;
-    type Status: DeserializeOwned;
 }
 
-/// Whose token is it?
-pub(super) struct TokenQuestion;
-
-impl Wire for TokenQuestion {
-    const PATH: &'static str = "/apis/authentication.k8s.io/v1/tokenreviews";
-    const VERSION: &'static str = "authentication.k8s.io/v1";
-    const KIND: &'static str = "TokenReview";
-    type Status = TokenStatus;
-}
-
-/// Whose it is.
+/// Whose a token is.
 #[derive(Deserialize)]
 pub(super) struct TokenStatus {
     #[serde(default)]
     pub(super) authenticated: bool,
     pub(super) user: Option<User>,
+}
+
+impl ReviewStatus for TokenStatus {
+    const PATH: &'static str = "/apis/authentication.k8s.io/v1/tokenreviews";
+    const VERSION: &'static str = "authentication.k8s.io/v1";
+    const KIND: &'static str = "TokenReview";
 }
 
 /// An account.
@@ -53,23 +48,19 @@ impl User {
     }
 }
 
-/// May an account do something?
-pub(super) struct AccessQuestion;
-
-impl Wire for AccessQuestion {
-    const PATH: &'static str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    const VERSION: &'static str = "authorization.k8s.io/v1";
-    const KIND: &'static str = "SubjectAccessReview";
-    type Status = AccessStatus;
-}
-
-/// Whether it may.
+/// Whether an account may do something.
 #[derive(Deserialize)]
 pub(super) struct AccessStatus {
     #[serde(default)]
     pub(super) allowed: bool,
     #[serde(default)]
     pub(super) denied: bool,
+}
+
+impl ReviewStatus for AccessStatus {
+    const PATH: &'static str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    const VERSION: &'static str = "authorization.k8s.io/v1";
+    const KIND: &'static str = "SubjectAccessReview";
 }
 
 /// Asks whose token it is.
@@ -86,13 +77,13 @@ pub(super) fn access(user: &User, verb: &str, path: &str) -> Value {
 }
 
 /// Writes a review.
-pub(super) fn request<W: Wire>(spec: &Value) -> Vec<u8> {
-    let review = json!({ "apiVersion": W::VERSION, "kind": W::KIND, "spec": spec });
+pub(super) fn request<S: ReviewStatus>(spec: &Value) -> Vec<u8> {
+    let review = json!({ "apiVersion": S::VERSION, "kind": S::KIND, "spec": spec });
     review.to_string().into_bytes()
 }
 
 /// Reads the status of a reviewed review. An error would repeat values, so there is none.
-pub(super) fn status<W: Wire>(bytes: &[u8]) -> Option<W::Status> {
+pub(super) fn status<S: ReviewStatus>(bytes: &[u8]) -> Option<S> {
     #[derive(Deserialize)]
     struct ReviewResponse<T> {
         #[serde(rename = "apiVersion")]
@@ -100,7 +91,7 @@ pub(super) fn status<W: Wire>(bytes: &[u8]) -> Option<W::Status> {
         kind: String,
         status: T,
     }
-    let answered: ReviewResponse<W::Status> = serde_json::from_slice(bytes).ok()?;
-    let is_review = answered.kind == W::KIND && answered.version == W::VERSION;
+    let answered: ReviewResponse<S> = serde_json::from_slice(bytes).ok()?;
+    let is_review = answered.kind == S::KIND && answered.version == S::VERSION;
     is_review.then_some(answered.status)
 }
