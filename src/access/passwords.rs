@@ -50,36 +50,20 @@ pub struct Passwords(Arc<PasswordsInner>);
 
 struct PasswordsInner {
     key: hmac::Key,
-    right: Mutex<RecentDigests>,
+    /// The oldest makes room. Small enough to look through.
+    right: Mutex<VecDeque<Digest>>,
     waiting: Mutex<BTreeMap<IpAddr, u32>>,
     /// One hash is computed at a time.
     turn: Arc<Semaphore>,
     rounds: AtomicU64,
 }
 
-/// A bounded set of digests; the oldest makes room. Small enough to look through.
-struct RecentDigests {
-    most: usize,
-    digests: VecDeque<Digest>,
-}
-
-impl RecentDigests {
-    fn new(most: usize) -> Self {
-        let digests = VecDeque::new();
-        Self { most, digests }
+fn remember(digests: &mut VecDeque<Digest>, digest: Digest) {
+    if !digests.contains(&digest) {
+        digests.push_back(digest);
     }
-
-    fn contains(&self, digest: &Digest) -> bool {
-        self.digests.contains(digest)
-    }
-
-    fn insert(&mut self, digest: Digest) {
-        if !self.contains(&digest) {
-            self.digests.push_back(digest);
-        }
-        if self.digests.len() > self.most {
-            self.digests.pop_front();
-        }
+    if digests.len() > RIGHT_MAX {
+        digests.pop_front();
     }
 }
 
@@ -104,7 +88,7 @@ impl Passwords {
     pub fn new() -> Result<Self, NoRandomness> {
         Ok(Self(Arc::new(PasswordsInner {
             key: random_key()?,
-            right: Mutex::new(RecentDigests::new(RIGHT_MAX)),
+            right: Mutex::default(),
             waiting: Mutex::default(),
             turn: Arc::new(Semaphore::new(1)),
             rounds: AtomicU64::new(0),
@@ -191,7 +175,7 @@ impl PasswordsInner {
         // Compares in constant time.
         let is_equal = hmac::verify(&self.key, hash.digest(), computed.as_ref()).is_ok();
         if is_equal && question.is_known {
-            self.right.lock().insert(question.digest);
+            remember(&mut self.right.lock(), question.digest);
             PasswordVerdict::Right
         } else {
             PasswordVerdict::Wrong

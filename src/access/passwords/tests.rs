@@ -248,13 +248,13 @@ async fn equal_passwords_that_wait_together_are_computed_once() {
 
 #[test]
 fn a_full_memory_of_passwords_forgets_the_oldest() {
-    let digest = |i: u8| [i; 32];
-    let mut recent = RecentDigests::new(2);
-    for i in [1, 2, 1, 3] {
-        recent.insert(digest(i));
+    let digest = |i: usize| [i.to_le_bytes(); 4].concat().try_into().unwrap();
+    let mut recent = VecDeque::new();
+    for i in (0..RIGHT_MAX).chain([0, RIGHT_MAX]) {
+        remember(&mut recent, digest(i));
     }
     assert_eq!(
-        [1, 2, 3].map(|i| recent.contains(&digest(i))),
+        [0, 1, RIGHT_MAX].map(|i| recent.contains(&digest(i))),
         [false, true, true]
     );
 }
