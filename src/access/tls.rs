@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::web_config::tls_keys::refuse;
 use super::web_config::{KeyRefusal, Pem, TlsServerConfig, read_text};
 pub use identity::PeerIdentity;
 
@@ -60,7 +61,9 @@ impl Tls {
         let chain = certificates("cert", &settings.cert)?;
         let key = private_key(&settings.key)?;
         let clients = client_verifier::build(&settings.client_auth, &provider)?;
-        let unusable = |error: rustls::Error| refuse("", format!("unusable: {error}"));
+        let unusable = |error: rustls::Error| {
+            KeyRefusal::new("tls_server_config", format!("unusable: {error}"))
+        };
         let builder = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&settings.versions)
             .map_err(unusable)?;
@@ -110,16 +113,6 @@ impl Tls {
             Err(error) => Err((io::Error::other(error), stream.into_inner().0)),
         }
     }
-}
-
-fn refuse(key: &str, why: String) -> KeyRefusal {
-    let section = "tls_server_config";
-    let key = if key.is_empty() {
-        section.to_owned()
-    } else {
-        format!("{section}.{key}")
-    };
-    KeyRefusal::new(key, why)
 }
 
 /// Reads the PEM text; `key` is its key if it is inline.

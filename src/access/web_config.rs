@@ -6,7 +6,7 @@
 mod sections;
 #[cfg(test)]
 mod tests;
-mod tls_keys;
+pub(super) mod tls_keys;
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -67,7 +67,7 @@ impl TlsKeys {
     }
 }
 
-fn refuse(key: &str, why: impl Into<String>) -> KeyRefusal {
+pub(in crate::access) fn refuse(key: &str, why: impl Into<String>) -> KeyRefusal {
     KeyRefusal::new(format!("tls_server_config.{key}"), why)
 }
 
