@@ -1,6 +1,8 @@
 //! Ways to read a list that a runtime may lack (its streaming RPC, a compressed answer), and whether to try one.
 
-use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeMap;
+
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 /// How many times in a row a stream must break before the list is read unary. The first times the runtime may
 /// be going away.
@@ -8,20 +10,13 @@ pub(super) const BREAKS_MAX: u32 = 3;
 /// How many lists are read in another way before one that failed is tried again.
 pub(super) const LISTS_WITHOUT: u32 = 10;
 
-/// The state of one way for each list.
+/// The state of one way for each list, by the list's unary RPC.
 #[derive(Debug, Default)]
-pub(super) struct ListWays {
-    pub(super) containers: Mutex<ListWay>,
-    pub(super) sandboxes: Mutex<ListWay>,
-    pub(super) images: Mutex<ListWay>,
-}
-
-/// Which of the lists.
-pub(super) type WhichList = fn(&ListWays) -> &Mutex<ListWay>;
+pub(super) struct ListWays(Mutex<BTreeMap<&'static str, ListWay>>);
 
 impl ListWays {
-    pub(super) fn of(&self, list: WhichList) -> MutexGuard<'_, ListWay> {
-        list(self).lock()
+    pub(super) fn of(&self, list: &'static str) -> MappedMutexGuard<'_, ListWay> {
+        MutexGuard::map(self.0.lock(), |ways| ways.entry(list).or_default())
     }
 }
 

@@ -17,7 +17,7 @@ use tower::ServiceExt;
 use super::Client;
 use super::connection::{RuntimeConnection, request};
 use super::framing::{Awaits, Encoding};
-use super::list_ways::{LISTS_WITHOUT, WhichList};
+use super::list_ways::LISTS_WITHOUT;
 use super::row_body::RowBody;
 use crate::model::{Container, Coverage, PodSandbox};
 use crate::runtime::codec::{ListChunk, RowReader};
@@ -40,25 +40,21 @@ impl Rpc {
 pub(super) struct ListRpc {
     streaming: Rpc,
     pub(super) unary: Rpc,
-    list: WhichList,
 }
 
 pub(super) const CONTAINERS: ListRpc = ListRpc {
     streaming: Rpc("/runtime.v1.RuntimeService/StreamContainers"),
     unary: Rpc("/runtime.v1.RuntimeService/ListContainers"),
-    list: |ways| &ways.containers,
 };
 
 pub(super) const SANDBOXES: ListRpc = ListRpc {
     streaming: Rpc("/runtime.v1.RuntimeService/StreamPodSandboxes"),
     unary: Rpc("/runtime.v1.RuntimeService/ListPodSandbox"),
-    list: |ways| &ways.sandboxes,
 };
 
 pub(super) const IMAGES: ListRpc = ListRpc {
     streaming: Rpc("/runtime.v1.ImageService/StreamImages"),
     unary: Rpc("/runtime.v1.ImageService/ListImages"),
-    list: |ways| &ways.images,
 };
 
 impl Client {
@@ -108,12 +104,12 @@ impl RuntimeConnection {
     ) -> Result<Listing<R::Model>, Error> {
         let breaks = match self.streamed::<R>(rpc, deadline).await {
             Ok(Some(page)) => {
-                self.streams.of(rpc.list).breaks = 0;
+                self.streams.of(rpc.unary.0).breaks = 0;
                 return Ok(at_once(ListMode::Streaming, page, None));
             }
             Ok(None) | Err(Error::TooLarge { .. }) => false,
             // A refusal concerns the list, however it is read.
-            Err(error) if !error.may_be_the_streams() || !self.streams.of(rpc.list).broke() => {
+            Err(error) if !error.may_be_the_streams() || !self.streams.of(rpc.unary.0).broke() => {
                 return Err(error);
             }
             Err(error) => {
@@ -126,7 +122,7 @@ impl RuntimeConnection {
             .page::<(), R>(&self.shared, rpc.unary, ((), Encoding::Plain), deadline)
             .await;
         if breaks {
-            let mut stream = self.streams.of(rpc.list);
+            let mut stream = self.streams.of(rpc.unary.0);
             match &page {
                 // The broken stream may have broken the connection too.
                 Err(error) if error.is_lost() => {}
@@ -158,12 +154,12 @@ impl RuntimeConnection {
         deadline: Duration,
     ) -> Option<ListChunk<R::Model>> {
         let connection = self.connection();
-        if !self.compressed.of(rpc.list).is_worth_a_try(connection) {
+        if !self.compressed.of(rpc.unary.0).is_worth_a_try(connection) {
             return None;
         }
         let list = self.page::<(), R>(&self.shared, rpc.unary, ((), Encoding::Gzip), deadline);
         let list = list.await;
-        let mut way = self.compressed.of(rpc.list);
+        let mut way = self.compressed.of(rpc.unary.0);
         let error = match list {
             Ok(page) => {
                 way.breaks = 0;
@@ -209,7 +205,7 @@ impl RuntimeConnection {
         deadline: Duration,
     ) -> Result<Option<ListChunk<R::Model>>, Error> {
         let connection = self.connection();
-        if !self.streams.of(rpc.list).is_worth_a_try(connection) {
+        if !self.streams.of(rpc.unary.0).is_worth_a_try(connection) {
             return Ok(None);
         }
         let answer = async {
@@ -221,7 +217,7 @@ impl RuntimeConnection {
         match self.call(rpc.streaming.name(), deadline, answer).await {
             Err(error) if error.is_unimplemented() => {
                 // If another connection answered, the next list asks again.
-                self.streams.of(rpc.list).leave(connection, None);
+                self.streams.of(rpc.unary.0).leave(connection, None);
                 Ok(None)
             }
             answer => answer.map(Some),
