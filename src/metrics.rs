@@ -2,12 +2,11 @@
 //!
 //! Every label is a closed set. A series appears with its first event; a few appear from the start with 0.
 
+mod gauges;
 mod labels;
 mod last_pass;
-mod optional_gauge;
 pub mod scrape;
 mod series;
-mod state_set;
 mod table;
 
 use std::fmt;
@@ -20,10 +19,10 @@ use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
 
 use crate::model::{Brake, Cause, FailureClass, Outcome, Pass, RemoveReason, Target};
+use gauges::seconds;
 pub use labels::HttpEndpoint;
 use labels::{RemovalLabels, StatusClass};
 use last_pass::float;
-use optional_gauge::seconds;
 use series::{Series, register_infos};
 use table::LabelSet as _;
 

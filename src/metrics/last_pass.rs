@@ -3,8 +3,8 @@
 
 use jiff::Timestamp;
 
+use super::gauges::seconds;
 use super::labels::{ListName, PassMoment};
-use super::optional_gauge::seconds;
 use super::series::Series;
 use crate::model::{NodeFigures, Pass, Target};
 

@@ -8,9 +8,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::gauges::{OptionalGauge, StateSet};
 use super::labels::{HttpEndpoint, ListName, PassMoment, RemovalLabels, StatusClass};
-use super::optional_gauge::OptionalGauge;
-use super::state_set::StateSet;
 use super::table::Table;
 use crate::model::{
     AlertResult, Brake, CallerKind, Cause, EventResult, EvidenceFailure, FailureClass, Outcome,

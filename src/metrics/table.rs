@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use strum::VariantArray;
 
-use super::optional_gauge::OptionalGauge;
+use super::gauges::OptionalGauge;
 
 /// An enum that is a label.
 pub(crate) trait Label:

@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::metrics::gauges;
 use crate::model::{cut, escape};
 
 /// The metrics of one scrape, in order.
@@ -144,9 +145,8 @@ impl From<Duration> for SampleValue {
 }
 
 impl From<Timestamp> for SampleValue {
-    #[expect(clippy::cast_precision_loss, reason = "exact for 285,000 years")]
     fn from(value: Timestamp) -> Self {
-        Self::Float(value.as_millisecond() as f64 / 1000.0)
+        Self::Float(gauges::seconds(value))
     }
 }
 

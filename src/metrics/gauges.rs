@@ -1,10 +1,13 @@
-//! A gauge that may have no value. Never shows 0 for what is not known.
+//! Gauges of kinds that the library lacks: one that may have no value, and a state set. Neither shows 0 for what is not
+//! known.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
@@ -60,5 +63,49 @@ impl EncodeMetric for OptionalGauge {
 
     fn is_empty(&self) -> bool {
         self.value().is_none()
+    }
+}
+
+/// A gauge with one label: one series per state, 1 for the present one, 0 for the others.
+#[derive(Clone, Debug)]
+pub(crate) struct StateSet {
+    label: &'static str,
+    values: Arc<Mutex<BTreeMap<String, bool>>>,
+}
+
+impl StateSet {
+    pub(super) fn new(label: &'static str) -> Self {
+        Self {
+            label,
+            values: Arc::default(),
+        }
+    }
+
+    pub(super) fn set<'a>(&self, values: impl IntoIterator<Item = (&'a str, bool)>) {
+        let values = values.into_iter();
+        *self.values.lock() = values.map(|(word, is)| (word.to_owned(), is)).collect();
+    }
+}
+
+impl TypedMetric for StateSet {
+    const TYPE: MetricType = MetricType::Gauge;
+}
+
+impl EncodeMetric for StateSet {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        for (word, is) in self.values.lock().iter() {
+            let labels = [(self.label, word.as_str())];
+            let mut series = encoder.encode_family(&labels)?;
+            series.encode_gauge(&i64::from(*is))?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+
+    fn is_empty(&self) -> bool {
+        self.values.lock().is_empty()
     }
 }
