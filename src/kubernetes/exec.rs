@@ -7,13 +7,11 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use jiff::{SignedDuration, Timestamp};
-use kube::config::{Cluster, ExecConfig, ExecInteractiveMode};
+use kube::config::{Cluster, ExecAuthCluster, ExecConfig, ExecInteractiveMode};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Child;
 use tokio::runtime::Handle;
@@ -110,10 +108,11 @@ impl PluginCommand {
         }
         let env = exec.env.iter().flatten();
         let env = env.filter_map(|it| Some((it.get("name")?.clone(), it.get("value")?.clone())));
-        let mut spec = Map::from_iter([("interactive".to_owned(), json!(false))]);
-        if exec.provide_cluster_info {
-            spec.insert("cluster".to_owned(), about(cluster, ca));
-        }
+        let spec = if exec.provide_cluster_info {
+            json!({ "interactive": false, "cluster": about(cluster, ca) })
+        } else {
+            json!({ "interactive": false })
+        };
         let info = json!({ "apiVersion": version, "kind": "ExecCredential", "spec": spec });
         Ok(Self {
             // A bare name is looked up in PATH.
@@ -132,21 +131,20 @@ impl PluginCommand {
 }
 
 /// Returns what a plugin with `provideClusterInfo` is told. A CA in a file is not read for it.
-fn about(cluster: &Cluster, ca: Option<&SecretSource>) -> Value {
-    let mut about = Map::from_iter([("server".to_owned(), json!(cluster.server))]);
-    let mut put = |key: &str, value| about.insert(key.to_owned(), value);
-    if let Some(name) = &cluster.tls_server_name {
-        put("tls-server-name", json!(name));
-    }
-    if let Some(SecretSource::Inline(Secret { bytes, .. })) = ca {
-        put("certificate-authority-data", json!(STANDARD.encode(bytes)));
-    }
+fn about(cluster: &Cluster, ca: Option<&SecretSource>) -> ExecAuthCluster {
+    let ca = match ca {
+        Some(SecretSource::Inline(ca)) => Some(ca.bytes.clone()),
+        Some(SecretSource::File(_)) | None => None,
+    };
     let mut extensions = cluster.extensions.iter().flatten();
     let config = extensions.find(|it| it.name == "client.authentication.k8s.io/exec");
-    if let Some(config) = config {
-        put("config", config.extension.clone());
+    ExecAuthCluster {
+        server: cluster.server.clone(),
+        certificate_authority_data: ca,
+        tls_server_name: cluster.tls_server_name.clone(),
+        config: config.map(|it| it.extension.clone()),
+        ..ExecAuthCluster::default()
     }
-    about.into()
 }
 
 impl Plugin {
