@@ -103,13 +103,7 @@ pub enum Error {
     /// The disk of the web configuration file does not answer.
     #[error("web.config_file cannot be read: {0}")]
     Disk(#[from] NoAnswer),
-    /// No API server is known.
-    #[error(
-        "web.token_review.enabled: no API server is known; set pods.api_url or pods.api_kubeconfig (this is no pod: \
-        KUBERNETES_SERVICE_HOST is not set)"
-    )]
-    NoApiServer,
-    /// A name that may act can never be shown.
+    /// A name that may act, or an account's token, can never be proved.
     #[error("{0}")]
     WithoutEffect(String),
     /// The system has no randomness.
@@ -182,7 +176,11 @@ impl Access {
         refuse_names_without_effect(config, in_force.as_deref().map(|it| &it.web))?;
         let review = match (config.token_review.enabled, api_server) {
             (false, _) => None,
-            (true, None) => return Err(Error::NoApiServer),
+            // The configuration is refused before.
+            (true, None) => {
+                let why = "web.token_review.enabled: no API server is known";
+                return Err(Error::WithoutEffect(why.to_owned()));
+            }
             (true, Some(api_server)) => Some(Review::new(api_server)?),
         };
         Ok(Self {

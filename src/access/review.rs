@@ -20,6 +20,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::digest::{Digest, NoRandomness, digest, random_key};
+use super::tokens::TOKEN_MAX_BYTES;
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::system::blocking::BlockingPool;
 use crate::system::clock;
@@ -35,8 +36,6 @@ const ALLOWED_FOR: Duration = Duration::from_secs(120);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Timeout of one call, with the wait for its turn.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// The longest token. Those of service accounts have about 1 KiB.
-const TOKEN_MAX_BYTES: usize = 8 << 10;
 /// The largest answer: it repeats the token and lists the account's groups.
 const ANSWER_MAX_BYTES: u64 = 64 << 10;
 
