@@ -248,6 +248,14 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Keeps what it would remove, if there is a reason to.
+    fn unless(self, reason: Option<KeepReason>) -> Self {
+        match (self, reason) {
+            (Self::Remove(_), Some(reason)) => Self::Keep(reason),
+            (Self::Remove(_) | Self::Keep(_), _) => self,
+        }
+    }
+
     /// Returns the words for it in JSON: `keep` or `remove`, and the reason.
     fn label(self) -> (&'static str, &'static str) {
         match self {
@@ -255,6 +263,20 @@ impl Verdict {
             Self::Remove(reason) => ("remove", reason.label()),
         }
     }
+}
+
+/// Asks rules in their order: the first that says something is the verdict. If none does, the object stays.
+fn first_said<R: strum::VariantArray + Copy>(
+    ask: impl Fn(R) -> Option<Verdict>,
+    otherwise: KeepReason,
+) -> Verdict {
+    let said = R::VARIANTS.iter().find_map(|rule| ask(*rule));
+    said.unwrap_or(Verdict::Keep(otherwise))
+}
+
+/// What a rule says that keeps the objects of which this holds.
+fn keep(reason: KeepReason, holds: bool) -> Option<Verdict> {
+    holds.then_some(Verdict::Keep(reason))
 }
 
 /// What a pass over some targets would do: each of their objects is in exactly one list.

@@ -8,15 +8,17 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use strum::VariantArray;
 
 use super::age::at_least;
 use super::index::{Newest, RowSet, SnapshotIndex};
 use super::knowledge::Knowledge;
 use super::quiet::{Quiet, if_quiet};
-use super::{AgeFrom, ContainerPolicy, Limit, PodKnowledge, Policy, Protect, Verdict};
+use super::{
+    AgeFrom, ContainerPolicy, Limit, PodKnowledge, Policy, Protect, Verdict, first_said, keep,
+};
 use crate::model::{
     Container, ContainerState, KeepReason, PodRef, PodSandbox, PodSandboxId, RemoveReason, Snapshot,
+    Target,
 };
 
 /// The rules, in the order in which they are asked: the first that says something is the verdict.
@@ -51,23 +53,15 @@ pub(super) enum ContainerRule {
     WithinLimits,
 }
 
-impl ContainerRule {
-    /// Returns the rules before the limits, and those that look at the limits.
-    fn parts() -> (&'static [Self], &'static [Self]) {
-        Self::VARIANTS.split_at(Self::KeepFirst as usize)
-    }
-}
-
 /// Judges every container; the answer has one verdict for each, in the snapshot's order.
 pub(super) fn judge(policy: &Policy, knowledge: &Knowledge<'_>, newest: &Newest) -> Vec<Verdict> {
-    let (judge, first) = ContainerJudge::new(policy, knowledge, newest);
-    let first = first.into_iter().enumerate();
-    let (_, rest) = ContainerRule::parts();
-    first
-        .map(|(place, verdict)| {
-            verdict
-                .or_else(|| rest.iter().find_map(|rule| judge.ask(*rule, place)))
-                .unwrap_or(Verdict::Keep(KeepReason::WithinLimits))
+    let judge = ContainerJudge::new(policy, knowledge, newest);
+    let off = policy.off(Target::Containers);
+    let places = 0..knowledge.index.snapshot.containers.len();
+    places
+        .map(|place| {
+            let verdict = first_said(|rule| judge.ask(rule, place), KeepReason::WithinLimits);
+            verdict.unless(off)
         })
         .collect()
 }
@@ -83,85 +77,65 @@ pub(super) struct ContainerJudge<'a> {
 }
 
 impl<'a> ContainerJudge<'a> {
-    /// Prepares the rules; also returns what those before the limits say of each container.
     pub(super) fn new(
         policy: &'a Policy,
         knowledge: &'a Knowledge<'a>,
         newest: &'a Newest,
-    ) -> (Self, Vec<Option<Verdict>>) {
-        let index = &knowledge.index;
-        let snapshot = index.snapshot;
-        let mut judge = Self {
+    ) -> Self {
+        Self {
             policy,
             knowledge,
             newest,
             quiet: Quiet::of(knowledge, policy),
-            shields: Shields::new(snapshot, &policy.protect),
-            limits: Surplus::none(index),
-        };
-        let mut first = Vec::with_capacity(snapshot.containers.len());
-        let mut counted = RowSet::none(snapshot.containers.len());
-        let (before, _) = ContainerRule::parts();
-        for (place, container) in snapshot.containers.iter().enumerate() {
-            let verdict = before.iter().find_map(|rule| judge.ask(*rule, place));
-            // A protected one counts for the limits like any other. The kubelet removes objects without a pod and
-            // those of deleted pods first, so they never count.
-            let counts = match verdict {
-                None => true,
-                Some(Verdict::Keep(KeepReason::Protected)) => {
-                    judge.is_considered(container)
-                        && judge.pod_state(place) != PodKnowledge::Deleted
-                }
-                Some(Verdict::Keep(_) | Verdict::Remove(_)) => false,
-            };
-            if counts {
-                counted.add(place);
-            }
-            first.push(verdict);
+            shields: Shields::new(knowledge.index.snapshot, &policy.protect),
+            limits: Surplus::of(knowledge, &policy.containers, newest),
         }
-        judge.limits = Surplus::of(index, &counted, &policy.containers, newest);
-        (judge, first)
     }
 
     /// Returns what one rule says of the container at this place; `None`: nothing, the next one is asked.
     pub(super) fn ask(&self, rule: ContainerRule, place: usize) -> Option<Verdict> {
         use ContainerRule as Rule;
-        let container = self.snapshot().containers.get(place)?;
-        let rules = &self.policy.containers;
-        let keep = |reason, holds: bool| holds.then_some(Verdict::Keep(reason));
+        let index = &self.knowledge.index;
+        let (snapshot, rules) = (index.snapshot, &self.policy.containers);
+        let container = snapshot.containers.get(place)?;
+        let state = || self.knowledge.at(index.pod_of_container(place));
+        let is_newest = || self.newest.has(place);
         match rule {
             Rule::Running => keep(
                 KeepReason::Running,
                 container.state == ContainerState::Running,
             ),
-            Rule::CreatedGrace => {
-                let since_creation = self.snapshot().age(container.created_at);
-                let starts = container.state == ContainerState::Created
-                    && !at_least(since_creation, rules.created_grace);
-                keep(KeepReason::Starting, starts)
-            }
+            Rule::CreatedGrace => keep(
+                KeepReason::Starting,
+                may_start(snapshot, rules, container),
+            ),
             Rule::Unmanaged => keep(KeepReason::Unmanaged, container.pod.is_none()),
             Rule::Protect => keep(KeepReason::Protected, self.shields.protect(container)),
-            Rule::IncludeUnknown => keep(KeepReason::StateUnknown, self.may_run(container)),
-            Rule::MinAge => keep(KeepReason::TooYoung, !self.is_old(container)),
-            Rule::PodDeleted => self.by_deletion(place),
+            Rule::IncludeUnknown => keep(KeepReason::StateUnknown, may_run(rules, container)),
+            Rule::MinAge => keep(KeepReason::TooYoung, !is_old(snapshot, rules, container)),
+            Rule::PodDeleted => (state() == PodKnowledge::Deleted)
+                .then(|| if_quiet(self.is_quiet(place), RemoveReason::PodDeleted)),
             Rule::KeepFirst => {
-                let needed = !self.pod_state(place).is_finished() && !self.newest.has(place);
+                let needed = !state().is_finished() && !is_newest();
                 keep(
                     KeepReason::WithinLimits,
                     needed && self.limits.kept_first.has(place),
                 )
             }
             Rule::MaxPerContainer => {
-                let surplus = self.limits.superseded.has(place) && !self.newest.has(place);
+                let surplus = self.limits.superseded.has(place) && !is_newest();
                 surplus.then_some(Verdict::Remove(RemoveReason::Superseded))
             }
-            Rule::MaxDead => self.by_cap(place),
-            Rule::Settle => {
-                let absent = self.pod_state(place) == PodKnowledge::Absent;
-                keep(KeepReason::TooYoung, absent && self.newest.has(place))
+            Rule::MaxDead => {
+                let needed = is_newest() && !state().is_finished();
+                (self.is_over_cap(place) && !needed)
+                    .then(|| if_quiet(self.is_quiet(place), RemoveReason::OverCap))
             }
-            Rule::Newest => keep(KeepReason::Newest, self.newest.has(place)),
+            Rule::Settle => {
+                let absent = state() == PodKnowledge::Absent;
+                keep(KeepReason::TooYoung, absent && is_newest())
+            }
+            Rule::Newest => keep(KeepReason::Newest, is_newest()),
             Rule::WithinLimits => keep(KeepReason::WithinLimits, true),
         }
     }
@@ -171,53 +145,36 @@ impl<'a> ContainerJudge<'a> {
         self.limits.counted
     }
 
-    fn snapshot(&self) -> &'a Snapshot {
-        self.knowledge.index.snapshot
-    }
-
-    fn pod_state(&self, place: usize) -> PodKnowledge {
-        let index = &self.knowledge.index;
-        self.knowledge.at(index.pod_of_container(place))
-    }
-
-    /// Says whether a container that does not run, and does not start, is dead and old enough.
-    fn is_considered(&self, container: &Container) -> bool {
-        !self.may_run(container) && self.is_old(container)
-    }
-
-    fn may_run(&self, container: &Container) -> bool {
-        container.state == ContainerState::Unknown && !self.policy.containers.include_unknown
-    }
-
-    fn is_old(&self, container: &Container) -> bool {
-        let then = counts_from(self.policy.containers.age_from, container);
-        // Its exit time is unknown: it may have exited just now.
-        then.is_some_and(|then| at_least(self.snapshot().age(then), self.policy.containers.min_age))
-    }
-
     /// Says whether the pod of the container at this place is quiet, or needs not to be.
     fn is_quiet(&self, place: usize) -> bool {
         let pod = self.knowledge.index.pod_of_container(place);
         !self.newest.has(place) || self.quiet.allows(pod)
     }
 
-    fn by_deletion(&self, place: usize) -> Option<Verdict> {
-        (self.pod_state(place) == PodKnowledge::Deleted)
-            .then(|| if_quiet(self.is_quiet(place), RemoveReason::PodDeleted))
-    }
-
-    fn by_cap(&self, place: usize) -> Option<Verdict> {
-        let group = self.knowledge.index.group_of(place);
+    fn is_over_cap(&self, place: usize) -> bool {
         // After a clock step one that is newest by its attempt can lie beyond `max_per_container`. It would
         // be within it, and count, after the cap has removed later ones: so it is removed with them. With limit 0
         // it counts already.
         let uncounted = self.limits.superseded.has(place)
             && self.policy.containers.max_per_container != Limit::AtMost(0);
-        let goes_along = uncounted && self.limits.capped.has(group);
-        let over = self.limits.over_cap.has(place) || goes_along;
-        let needed = self.newest.has(place) && !self.pod_state(place).is_finished();
-        (over && !needed).then(|| if_quiet(self.is_quiet(place), RemoveReason::OverCap))
+        let group = self.knowledge.index.group_of(place);
+        self.limits.over_cap.has(place) || uncounted && self.limits.capped.has(group)
     }
+}
+
+fn may_start(snapshot: &Snapshot, rules: &ContainerPolicy, container: &Container) -> bool {
+    let since_creation = snapshot.age(container.created_at);
+    container.state == ContainerState::Created && !at_least(since_creation, rules.created_grace)
+}
+
+fn may_run(rules: &ContainerPolicy, container: &Container) -> bool {
+    container.state == ContainerState::Unknown && !rules.include_unknown
+}
+
+fn is_old(snapshot: &Snapshot, rules: &ContainerPolicy, container: &Container) -> bool {
+    let then = counts_from(rules.age_from, container);
+    // Its exit time is unknown: it may have exited just now.
+    then.is_some_and(|then| at_least(snapshot.age(then), rules.min_age))
 }
 
 /// Returns when the age of a dead container began; `None` if that is not known.
@@ -297,78 +254,77 @@ struct Surplus {
 }
 
 impl Surplus {
-    fn none(index: &SnapshotIndex<'_>) -> Self {
-        let count = index.snapshot.containers.len();
-        Self {
-            superseded: RowSet::none(count),
-            over_cap: RowSet::none(count),
-            capped: RowSet::none(index.groups().count()),
-            kept_first: RowSet::none(count),
-            counted: 0,
-        }
-    }
-
-    /// `counts` are the positions of the containers that count for the limits.
-    fn of(
-        index: &SnapshotIndex<'_>,
-        counts: &RowSet,
-        rules: &ContainerPolicy,
-        newest: &Newest,
-    ) -> Self {
+    fn of(knowledge: &Knowledge<'_>, rules: &ContainerPolicy, newest: &Newest) -> Self {
+        let index = &knowledge.index;
         let snapshot = index.snapshot;
-        let mut limits = Self::none(index);
+        let count = snapshot.containers.len();
+        let counts = RowSet::of(count, |place| counts(knowledge, rules, place));
         // A container beyond the limit of its name stays beyond it, and one that is not the newest stays so,
         // however many more records there are: this also holds on an incomplete look.
         let mut left = by_group(index, |it| counts.has(it));
+        let mut kept_first = RowSet::none(count);
         if rules.keep_first {
             for group in left.chunk_by(|a, b| index.group_of(*a) == index.group_of(*b)) {
                 if let Some(oldest) = group.last() {
-                    limits.kept_first.add(*oldest);
+                    kept_first.add(*oldest);
                 }
             }
         }
-        let superseded = &mut limits.superseded;
-        trim(index, &mut left, rules.max_per_container, superseded);
+        let mut superseded = RowSet::none(count);
+        trim(index, &mut left, rules.max_per_container, &mut superseded);
         if rules.max_per_container == Limit::AtMost(0) {
             // The kubelet would remove all. The newest ones that we keep still count for the cap, which may
             // then remove them.
-            left = by_group(index, |it| limits.superseded.has(it) && newest.has(it));
+            left = by_group(index, |it| superseded.has(it) && newest.has(it));
         }
-        limits.counted = left.len();
-        match rules.max_dead {
-            Limit::AtMost(max_dead) if snapshot.seen.is_all() => {
-                limits.cap(index, left, max_dead);
-            }
+        let counted = left.len();
+        let over_cap = match rules.max_dead {
+            Limit::AtMost(max_dead) if snapshot.seen.is_all() => over_cap(index, left, max_dead),
             // Unseen records cannot be counted, nor assigned to deleted pods.
-            Limit::AtMost(_) | Limit::None => {}
+            Limit::AtMost(_) | Limit::None => RowSet::none(count),
+        };
+        let mut capped = RowSet::none(index.groups().count());
+        for place in over_cap.iter() {
+            capped.add(index.group_of(place));
         }
-        limits
+        Self {
+            superseded,
+            over_cap,
+            capped,
+            kept_first,
+            counted,
+        }
     }
+}
 
-    /// The kubelet's node-wide limit: first an equal share for each name (rounded down, at least one), then
-    /// the oldest of all.
-    fn cap(&mut self, index: &SnapshotIndex<'_>, mut counted: Vec<usize>, max_dead: usize) {
-        if counted.len() <= max_dead {
-            return;
-        }
+/// Says whether the container at this place counts for the limits: it is dead and old enough. A protected one counts
+/// like any other. The kubelet removes objects without a pod and those of deleted pods first, so they never count.
+fn counts(knowledge: &Knowledge<'_>, rules: &ContainerPolicy, place: usize) -> bool {
+    let index = &knowledge.index;
+    let snapshot = index.snapshot;
+    let is_dead = |it: &Container| {
+        it.state != ContainerState::Running
+            && !may_start(snapshot, rules, it)
+            && !may_run(rules, it)
+            && is_old(snapshot, rules, it)
+    };
+    let container = snapshot.containers.get(place);
+    container.is_some_and(|it| it.pod.is_some() && is_dead(it))
+        && knowledge.at(index.pod_of_container(place)) != PodKnowledge::Deleted
+}
+
+/// The kubelet's node-wide limit: first an equal share for each name (rounded down, at least one), then
+/// the oldest of all.
+fn over_cap(index: &SnapshotIndex<'_>, mut counted: Vec<usize>, max_dead: usize) -> RowSet {
+    let mut taken = RowSet::none(index.snapshot.containers.len());
+    if counted.len() > max_dead {
         let mut groups: Vec<usize> = counted.iter().map(|&it| index.group_of(it)).collect();
         groups.dedup();
         let share = (max_dead / groups.len().max(1)).max(1);
-        trim(
-            index,
-            &mut counted,
-            Limit::AtMost(share),
-            &mut self.over_cap,
-        );
-        let surplus = counted.len().saturating_sub(max_dead);
-        counted.sort_by_key(|it| index.containers.at(*it).by_creation);
-        for &place in counted.iter().take(surplus) {
-            self.over_cap.add(place);
-        }
-        for place in self.over_cap.iter() {
-            self.capped.add(index.group_of(place));
-        }
+        trim(index, &mut counted, Limit::AtMost(share), &mut taken);
+        index.containers.take_oldest(counted, max_dead, &mut taken);
     }
+    taken
 }
 
 /// Sorts positions group by group, newest first in each.

@@ -17,9 +17,9 @@ use super::containers::ContainerJudge;
 use super::facts::PlanFacts;
 use super::images::{ImageJudge, unknown_users};
 use super::logs::{ContainerLogRule, LogDirJudge, LogLinkJudge, States, states};
-use super::sandboxes::{SandboxJudge, unless_quarantined};
+use super::sandboxes::{SandboxJudge, quarantined};
 use super::{Subject, Verdict};
-use crate::model::{Images, KeepReason, RemoveReason, Target, labelled, short_duration};
+use crate::model::{Images, KeepReason, Target, labelled, short_duration};
 
 /// The longest detail. Names from outside can be long.
 const DETAIL_MAX: usize = 300;
@@ -78,14 +78,16 @@ pub(super) struct PlanRules<'f> {
 impl<'f> PlanRules<'f> {
     pub(super) fn of(facts: &'f PlanFacts<'f>) -> Self {
         let (snapshot, policy, knowledge) = (facts.snapshot, facts.policy, &facts.knowledge);
-        let (containers, _) = ContainerJudge::new(policy, knowledge, &facts.newest_containers);
-        let (sandboxes, _) =
-            SandboxJudge::new(policy, knowledge, &facts.newest_sandboxes, &facts.gone);
         let store = snapshot.images.known();
         Self {
             facts,
-            containers,
-            sandboxes,
+            containers: ContainerJudge::new(policy, knowledge, &facts.newest_containers),
+            sandboxes: SandboxJudge::new(
+                policy,
+                knowledge,
+                &facts.newest_sandboxes,
+                &facts.gone,
+            ),
             images: store.map(|it| ImageJudge::new(snapshot, it, &policy.images, &facts.gone)),
             states: states(snapshot),
         }
@@ -139,9 +141,7 @@ impl<'f> PlanRules<'f> {
             |rule| self.sandboxes.ask(rule, place),
             |rule, said| self.sandbox_words(rule, (place, row), subject, said),
         );
-        let would_go = Verdict::Remove(RemoveReason::PodDeleted);
-        let quarantined = unless_quarantined(self.facts.snapshot, row, would_go) != would_go;
-        let keeps = quarantined.then_some(KeepReason::Quarantined);
+        let keeps = quarantined(self.facts.snapshot, row);
         veto(&mut lines, stated, "quarantine", keeps, || {
             let until = self.facts.snapshot.quarantine.get(&row.id);
             until.map_or_else(
@@ -170,10 +170,7 @@ impl<'f> PlanRules<'f> {
             |rule, said| self.facts.image_words(rule, (image, store), subject, said),
         );
         self.switch(&mut lines, stated, subject.target);
-        let would_go = Verdict::Remove(RemoveReason::Space);
-        let unknown = judge.unless_in_doubt(would_go) == Verdict::Keep(KeepReason::UnknownUser);
-        let keeps = unknown.then_some(KeepReason::UnknownUser);
-        veto(&mut lines, stated, "users-known", keeps, || {
+        veto(&mut lines, stated, "users-known", judge.doubt(), || {
             let users = unknown_users(snapshot);
             users.unwrap_or_else(|| "every container and sandbox names its images".to_owned())
         });
@@ -202,19 +199,10 @@ impl<'f> PlanRules<'f> {
 
     /// Adds the rule that keeps what a switched-off target would remove.
     fn switch(&self, lines: &mut Vec<RuleLine>, stated: Stated, target: Target) {
-        let enabled = self.facts.policy.is_enabled(target);
-        let keeps = match target {
-            Target::Containers | Target::Sandboxes => KeepReason::WithinLimits,
-            Target::Logs => KeepReason::NotAsked,
-            Target::Images => KeepReason::BelowThreshold,
-        };
-        veto(
-            lines,
-            stated,
-            "enabled",
-            (!enabled).then_some(keeps),
-            || switched(&format!("policy.{target}.enabled"), enabled),
-        );
+        let off = self.facts.policy.off(target);
+        veto(lines, stated, "enabled", off, || {
+            switched(&format!("policy.{target}.enabled"), off.is_none())
+        });
     }
 }
 

@@ -47,13 +47,6 @@ pub(super) enum ImageRule {
     Space,
 }
 
-impl ImageRule {
-    /// Returns the rules that hold for all records of an id.
-    fn of_id() -> &'static [Self] {
-        Self::VARIANTS.split_at(Self::MaxAge as usize).0
-    }
-}
-
 /// Judges every image, one verdict for each [`Image::key`]; containers in `gone` count as removed. If the
 /// images are unknown, none is judged.
 pub(super) fn judge<'a>(
@@ -65,9 +58,10 @@ pub(super) fn judge<'a>(
         return Vec::new();
     };
     let judge = ImageJudge::new(snapshot, store, &policy.images, gone);
-    let judged = judge.judged.iter();
+    let (off, doubt) = (policy.off(Target::Images), judge.doubt());
+    let judged = judge.judged.into_iter();
     judged
-        .map(|(image, verdict)| (*image, judge.unless_in_doubt(*verdict)))
+        .map(|(image, verdict)| (image, verdict.unless(off).unless(doubt)))
         .collect()
 }
 
@@ -185,21 +179,17 @@ impl<'a, 'p> ImageJudge<'a, 'p> {
             rows.entry(&image.id).or_default().push(image);
         }
         let by_id = rows.into_iter().filter_map(|(id, rows)| {
-            let mut rules = ImageRule::of_id().iter();
+            let mut rules = ImageRule::VARIANTS.iter();
             let kept = |rule: &ImageRule| Some((*rule, self.of_id(*rule, rows.iter().copied())?));
             Some((id, rules.find_map(kept)?))
         });
         by_id.collect()
     }
 
-    /// Keeps the image if images are switched off, or if a container or sandbox with unknown images may use it.
-    pub(super) fn unless_in_doubt(&self, verdict: Verdict) -> Verdict {
+    /// Returns the reason to keep all images while a container or sandbox with unknown images may use them.
+    pub(super) fn doubt(&self) -> Option<KeepReason> {
         let unknown = self.needs.users_unknown || self.needs.sandboxes_unknown;
-        match verdict {
-            Verdict::Remove(_) if !self.rules.enabled => Verdict::Keep(KeepReason::BelowThreshold),
-            Verdict::Remove(_) if unknown => Verdict::Keep(KeepReason::UnknownUser),
-            Verdict::Remove(_) | Verdict::Keep(_) => verdict,
-        }
+        unknown.then_some(KeepReason::UnknownUser)
     }
 }
 

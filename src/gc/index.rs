@@ -99,6 +99,11 @@ impl RowSet {
         Self(vec![false; count])
     }
 
+    /// Returns those of `count` positions of which this holds.
+    pub(super) fn of(count: usize, is_in: impl FnMut(usize) -> bool) -> Self {
+        Self((0..count).map(is_in).collect())
+    }
+
     pub(super) fn add(&mut self, place: usize) {
         if let Some(is_in) = self.0.get_mut(place) {
             *is_in = true;
@@ -169,6 +174,15 @@ impl RowRanks {
     /// Returns the places of the rows.
     pub(super) fn oldest_first(&self) -> impl Iterator<Item = usize> {
         self.oldest_first.iter().map(|place| *place as usize)
+    }
+
+    /// Adds the oldest of these rows to `taken`, so that at most `limit` are left.
+    pub(super) fn take_oldest(&self, mut rows: Vec<usize>, limit: usize, taken: &mut RowSet) {
+        let surplus = rows.len().saturating_sub(limit);
+        rows.sort_by_key(|it| self.at(*it).by_creation);
+        for &place in rows.iter().take(surplus) {
+            taken.add(place);
+        }
     }
 
     pub(super) fn at(&self, place: usize) -> RowRank {

@@ -6,13 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use strum::VariantArray;
-
 use super::age::at_least;
 use super::containers::protects_pod;
 use super::index::RowSet;
 use super::knowledge::Knowledge;
-use super::{Expected, PodKnowledge, Policy, Subject, Verdict};
+use super::{Expected, PodKnowledge, Policy, Subject, Verdict, first_said, keep};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, KeepReason, LinkTarget, LinkedContainer,
     LogLink, PodLogDir, PodRef, PodUid, RemoveReason, RemovedContainer, Snapshot, Target,
@@ -39,14 +37,16 @@ pub(super) fn judge<'a>(
 ) -> Vec<(LogObject<'a>, Verdict)> {
     let snapshot = knowledge.index.snapshot;
     let mut judged = Vec::new();
-    let states = states(snapshot);
+    let (states, off) = (states(snapshot), policy.off(Target::Logs));
     for dir in &snapshot.logs.dirs {
-        let verdict = LogDirJudge::new(policy, knowledge, dir).verdict();
-        judged.push((LogObject::Dir(dir), if_enabled(policy, verdict)));
+        let judge = LogDirJudge::new(policy, knowledge, dir);
+        let verdict = first_said(|rule| judge.ask(rule), KeepReason::PodsUnknown);
+        judged.push((LogObject::Dir(dir), verdict.unless(off)));
     }
     for link in &snapshot.logs.links {
-        let verdict = LogLinkJudge::new(policy, &states, link).verdict();
-        judged.push((LogObject::Link(link), if_enabled(policy, verdict)));
+        let judge = LogLinkJudge::new(policy, &states, link);
+        let verdict = first_said(|rule| judge.ask(rule), KeepReason::NotAsked);
+        judged.push((LogObject::Link(link), verdict.unless(off)));
     }
     // While logs are switched off, passes do not note removed containers.
     if !policy.logs.enabled || snapshot.removed.is_empty() && gone.iter().next().is_none() {
@@ -166,16 +166,9 @@ impl<'a> LogDirJudge<'a> {
         }
     }
 
-    fn verdict(&self) -> Verdict {
-        let mut rules = LogDirRule::VARIANTS.iter();
-        let said = rules.find_map(|rule| self.ask(*rule));
-        said.unwrap_or(Verdict::Keep(KeepReason::PodsUnknown))
-    }
-
     /// Returns what one rule says; `None`: nothing, the next one is asked.
     pub(super) fn ask(&self, rule: LogDirRule) -> Option<Verdict> {
         use LogDirRule as Rule;
-        let keep = |reason, holds: bool| holds.then_some(Verdict::Keep(reason));
         let Some(pod) = &self.pod else {
             return keep(KeepReason::ForeignName, rule == Rule::ForeignName);
         };
@@ -255,16 +248,9 @@ impl<'a> LogLinkJudge<'a> {
         }
     }
 
-    fn verdict(&self) -> Verdict {
-        let mut rules = LogLinkRule::VARIANTS.iter();
-        let said = rules.find_map(|rule| self.ask(*rule));
-        said.unwrap_or(Verdict::Keep(KeepReason::NotAsked))
-    }
-
     /// Returns what one rule says; `None`: nothing, the next one is asked.
     pub(super) fn ask(&self, rule: LogLinkRule) -> Option<Verdict> {
         use LogLinkRule as Rule;
-        let keep = |reason, holds: bool| holds.then_some(Verdict::Keep(reason));
         match rule {
             Rule::ForeignName => keep(KeepReason::ForeignName, !self.is_the_kubelets),
             Rule::Protect => keep(
@@ -339,18 +325,16 @@ fn container_verdict(
     policy: &Policy,
     container: &RemovedContainer,
 ) -> Verdict {
-    let holds = |rule: &ContainerLogRule| match rule {
-        ContainerLogRule::ForeignName => !lies_in_pods_dir(policy, container),
-        ContainerLogRule::Protect => protects_pod(&policy.protect, &container.pod),
-        ContainerLogRule::Containers => writers.include(container),
-        ContainerLogRule::ContainerRemoved => true,
+    let ask = |rule: ContainerLogRule| {
+        let holds = match rule {
+            ContainerLogRule::ForeignName => !lies_in_pods_dir(policy, container),
+            ContainerLogRule::Protect => protects_pod(&policy.protect, &container.pod),
+            ContainerLogRule::Containers => writers.include(container),
+            ContainerLogRule::ContainerRemoved => true,
+        };
+        holds.then(|| rule.verdict())
     };
-    let mut rules = ContainerLogRule::VARIANTS.iter().copied();
-    let said = rules.find(holds);
-    said.map_or(
-        Verdict::Keep(KeepReason::HasContainers),
-        ContainerLogRule::verdict,
-    )
+    first_said(ask, KeepReason::HasContainers)
 }
 
 /// Only a file in the directory of that pod is its log, whatever path a runtime names.
@@ -388,13 +372,6 @@ fn foreseen(
         created_at: container.created_at,
         log_path: log_path.into(),
     })
-}
-
-fn if_enabled(policy: &Policy, verdict: Verdict) -> Verdict {
-    match verdict {
-        Verdict::Remove(_) if !policy.logs.enabled => Verdict::Keep(KeepReason::NotAsked),
-        Verdict::Remove(_) | Verdict::Keep(_) => verdict,
-    }
 }
 
 /// Returns an entry as plans show it, and what it is planned as; `None` for a foreign name.

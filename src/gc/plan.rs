@@ -116,8 +116,8 @@ impl<'a> Verdicts<'a> {
             newest_sandboxes: index.newest_sandboxes(),
         };
         if targets.contains(&Target::Containers) {
-            let judged = containers::judge(policy, knowledge, &verdicts.newest_containers);
-            verdicts.containers = if_enabled(policy.containers.enabled, judged);
+            verdicts.containers =
+                containers::judge(policy, knowledge, &verdicts.newest_containers);
         }
         if let Some(earlier) = earlier {
             let rows = snapshot.containers.iter().zip(&mut verdicts.containers);
@@ -126,13 +126,12 @@ impl<'a> Verdicts<'a> {
                 earlier.keep_others(verdict, object);
             }
         }
-        let mut gone = RowSet::none(snapshot.containers.len());
-        for (place, _) in removals_in(&verdicts.containers) {
-            gone.add(place);
-        }
+        let gone = RowSet::of(snapshot.containers.len(), |place| {
+            matches!(verdicts.containers.get(place), Some(Verdict::Remove(_)))
+        });
         if targets.contains(&Target::Sandboxes) {
-            let judged = sandboxes::judge(policy, knowledge, &verdicts.newest_sandboxes, &gone);
-            verdicts.sandboxes = if_enabled(policy.sandboxes.enabled, judged);
+            verdicts.sandboxes =
+                sandboxes::judge(policy, knowledge, &verdicts.newest_sandboxes, &gone);
         }
         if targets.contains(&Target::Logs) {
             verdicts.logs = logs::judge(policy, knowledge, &gone);
@@ -179,11 +178,6 @@ impl<'a> Verdicts<'a> {
             .map(|target| (*target, of(*target)))
             .collect()
     }
-}
-
-fn removals_in(verdicts: &[Verdict]) -> impl Iterator<Item = (usize, Verdict)> {
-    let verdicts = verdicts.iter().copied().enumerate();
-    verdicts.filter(|(_, verdict)| matches!(verdict, Verdict::Remove(_)))
 }
 
 /// Returns the removals of `due` that a plan on a fresh look confirms.
@@ -353,16 +347,6 @@ impl Plan {
             .iter()
             .filter(move |removal| removal.subject.target == target)
     }
-}
-
-/// Judges a switched-off target normally, but removes nothing of it.
-fn if_enabled(enabled: bool, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
-    for verdict in verdicts.iter_mut().filter(|_| !enabled) {
-        if matches!(verdict, Verdict::Remove(_)) {
-            *verdict = Verdict::Keep(KeepReason::WithinLimits);
-        }
-    }
-    verdicts
 }
 
 /// Orders the containers by their exits, those without a known one last. Equal ones stay in the order of creation.

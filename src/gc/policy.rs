@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::model::setting::{
     AbsolutePath, As, COUNT_MAX, ListOf, Off, One, SettingForm, TextKind, Time, Whole, settings,
 };
-use crate::model::{Labels, PodRef, Target};
+use crate::model::{KeepReason, Labels, PodRef, Target};
 
 /// A limit of dead objects to keep. In the configuration a negative number means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -370,14 +370,15 @@ settings! {
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl Policy {
-    /// Says whether objects of this target are removed.
-    pub(super) fn is_enabled(&self, target: Target) -> bool {
-        match target {
-            Target::Containers => self.containers.enabled,
-            Target::Sandboxes => self.sandboxes.enabled,
-            Target::Logs => self.logs.enabled,
-            Target::Images => self.images.enabled,
-        }
+    /// Returns the reason for which all objects of a switched-off target stay; `None` if the target is on.
+    pub(super) fn off(&self, target: Target) -> Option<KeepReason> {
+        let (enabled, reason) = match target {
+            Target::Containers => (self.containers.enabled, KeepReason::WithinLimits),
+            Target::Sandboxes => (self.sandboxes.enabled, KeepReason::WithinLimits),
+            Target::Logs => (self.logs.enabled, KeepReason::NotAsked),
+            Target::Images => (self.images.enabled, KeepReason::BelowThreshold),
+        };
+        (!enabled).then_some(reason)
     }
 
     /// Checks the keys against each other; calls `refuse` with a key and its problem.

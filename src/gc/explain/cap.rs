@@ -26,10 +26,9 @@ impl Explainer<'_> {
             }
         }
         let section = subject.target.label();
-        let enable = if self.facts.policy.is_enabled(subject.target) {
-            String::new()
-        } else {
-            format!(", and set policy.{section}.enabled: true")
+        let enable = match self.facts.policy.off(subject.target) {
+            None => String::new(),
+            Some(_) => format!(", and set policy.{section}.enabled: true"),
         };
         Some(format!(
             "set policy.{section}.max_dead to {goes} (the oldest go first){enable}"
