@@ -19,7 +19,7 @@ use super::{AgeFrom, Limit, Policy, Removal};
 use crate::model::{
     ContainerState, Coverage, PodRef, PodSandboxState, RemoveReason, Snapshot, Target,
 };
-use node::{CheckedNode, Claim, ContainerRow, PlannedRow, RowFacts, SandboxRow};
+use node::{CheckedNode, Claim, ContainerRow, PlannedRow, RecordNaming, RowFacts, SandboxRow};
 
 /// A rule that a plan broke.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,46 +34,49 @@ pub struct Violation {
 /// Returns every rule that `removals` would break on this node; empty means that they may be carried out.
 pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<Violation> {
     let node = CheckedNode::of(snapshot, policy, removals);
-    let images = images::ImageIndex::of(&node, removals);
-    let logs = logs::LogIndex::of(&node, removals);
-    let answers = by_record(&node, removals.len());
-    let mut others = BTreeSet::new();
+    let mut broken = rules_beside_records(&node, removals);
+    // In the order in which memory holds the records: the order of the removals takes a third more time.
+    for (claim, record) in node.planned() {
+        if let Some(broken) = broken.get_mut(claim.place) {
+            *broken = match record {
+                PlannedRow::Container(row) => container_rule(&node, claim, row),
+                PlannedRow::Sandbox(row) => sandbox_rule(&node, claim, row),
+            };
+        }
+    }
     let mut violations = Vec::new();
-    for (place, (removal, answer)) in removals.iter().zip(answers).enumerate() {
-        let id = removal.subject.id.as_str();
-        let target = removal.subject.target;
-        let broken = match (answer, target) {
-            (Some(answer), _) => answer.err(),
-            _ if node.is_there(place) || !others.insert((target, id)) => Some("is planned twice"),
-            (None, Target::Containers | Target::Sandboxes) => Some("is not on the node"),
-            (None, Target::Logs) => logs::rule(&node, &logs, removal),
-            (None, Target::Images) => images::rule(&node, &images, removal),
-        };
-        let broken = broken.or_else(|| policy_rule(&node, removal));
-        violations.extend(broken.map(|rule| Violation {
-            id: id.to_owned(),
-            rule,
-        }));
+    for (removal, broken) in removals.iter().zip(broken) {
+        if let Some(rule) = broken.or_else(|| policy_rule(&node, removal)) {
+            let id = removal.subject.id.to_string();
+            violations.push(Violation { id, rule });
+        }
     }
     violations.extend(quiet::violations(&node, removals));
     violations
 }
 
-/// Asks the rules about the first removal of each record. Each of `count` removals gets an answer, with the rule that it
-/// breaks, if any; `None` for a second removal of a record, and for one without a record. Visits the records in the order
-/// in which memory holds them: the order of the removals takes a third more time.
-fn by_record(node: &CheckedNode<'_>, count: usize) -> Vec<Option<Result<(), &'static str>>> {
-    let mut answers = vec![None; count];
-    for (claim, record) in node.planned() {
-        if let Some(answer) = answers.get_mut(claim.place) {
-            let broken = match record {
-                PlannedRow::Container(row) => container_rule(node, claim, row),
-                PlannedRow::Sandbox(row) => sandbox_rule(node, claim, row),
-            };
-            *answer = Some(broken.map_or(Ok(()), Err));
+/// Returns for each removal the rule that it breaks. The first removal of a record breaks one until the record is asked.
+fn rules_beside_records(node: &CheckedNode<'_>, removals: &[Removal]) -> Vec<Option<&'static str>> {
+    let images = images::ImageIndex::of(node, removals);
+    let logs = logs::LogIndex::of(node, removals);
+    let mut objects = BTreeSet::new();
+    let rules = removals.iter().zip(&node.naming).map(|(removal, naming)| {
+        match naming {
+            RecordNaming::First => return Some("was not checked"),
+            RecordNaming::Again => return Some("is planned twice"),
+            RecordNaming::NoRecord => {}
         }
-    }
-    answers
+        let (target, id) = (removal.subject.target, removal.subject.id.as_str());
+        if !objects.insert((target, id)) {
+            return Some("is planned twice");
+        }
+        match target {
+            Target::Containers | Target::Sandboxes => Some("is not on the node"),
+            Target::Logs => logs::rule(node, &logs, removal),
+            Target::Images => images::rule(node, &images, removal),
+        }
+    });
+    rules.collect()
 }
 
 fn container_rule(

@@ -17,8 +17,8 @@ use super::{
     AgeFrom, ContainerPolicy, Limit, PodKnowledge, Policy, Protect, Verdict, first_said, keep,
 };
 use crate::model::{
-    Container, ContainerState, KeepReason, PodRef, PodSandbox, PodSandboxId, RemoveReason, Snapshot,
-    Target,
+    Container, ContainerState, KeepReason, PodRef, PodSandbox, PodSandboxId, RemoveReason,
+    Snapshot, Target,
 };
 
 /// The rules, in the order in which they are asked: the first that says something is the verdict.
@@ -105,10 +105,7 @@ impl<'a> ContainerJudge<'a> {
                 KeepReason::Running,
                 container.state == ContainerState::Running,
             ),
-            Rule::CreatedGrace => keep(
-                KeepReason::Starting,
-                may_start(snapshot, rules, container),
-            ),
+            Rule::CreatedGrace => keep(KeepReason::Starting, may_start(snapshot, rules, container)),
             Rule::Unmanaged => keep(KeepReason::Unmanaged, container.pod.is_none()),
             Rule::Protect => keep(KeepReason::Protected, self.shields.protect(container)),
             Rule::IncludeUnknown => keep(KeepReason::StateUnknown, may_run(rules, container)),

@@ -82,12 +82,7 @@ impl<'f> PlanRules<'f> {
         Self {
             facts,
             containers: ContainerJudge::new(policy, knowledge, &facts.newest_containers),
-            sandboxes: SandboxJudge::new(
-                policy,
-                knowledge,
-                &facts.newest_sandboxes,
-                &facts.gone,
-            ),
+            sandboxes: SandboxJudge::new(policy, knowledge, &facts.newest_sandboxes, &facts.gone),
             images: store.map(|it| ImageJudge::new(snapshot, it, &policy.images, &facts.gone)),
             states: states(snapshot),
         }

@@ -116,8 +116,7 @@ impl<'a> Verdicts<'a> {
             newest_sandboxes: index.newest_sandboxes(),
         };
         if targets.contains(&Target::Containers) {
-            verdicts.containers =
-                containers::judge(policy, knowledge, &verdicts.newest_containers);
+            verdicts.containers = containers::judge(policy, knowledge, &verdicts.newest_containers);
         }
         if let Some(earlier) = earlier {
             let rows = snapshot.containers.iter().zip(&mut verdicts.containers);

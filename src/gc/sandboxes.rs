@@ -130,9 +130,7 @@ impl<'a> SandboxJudge<'a> {
                 let quiet = !is_newest || self.quiet.allows(pod);
                 (state == PodKnowledge::Deleted).then(|| if_quiet(quiet, RemoveReason::PodDeleted))
             }
-            Rule::Superseded => {
-                (!is_newest).then_some(Verdict::Remove(RemoveReason::Superseded))
-            }
+            Rule::Superseded => (!is_newest).then_some(Verdict::Remove(RemoveReason::Superseded)),
             // The kubelet has no cap on sandboxes: ours applies only to pods that are known to be finished.
             Rule::MaxDead => (state.is_finished() && self.over_cap.has(place))
                 .then(|| if_quiet(self.quiet.allows(pod), RemoveReason::OverCap)),

@@ -1,6 +1,7 @@
 //! Positions of a list's records by id.
 
-use crate::model::Numbering;
+use crate::gc::Removal;
+use crate::model::{Numbering, Snapshot, Target};
 
 /// Finds records by id. Sorting all ids once is faster than looking each of them up.
 pub(super) struct IdIndex<'a> {
@@ -12,8 +13,22 @@ pub(super) struct IdIndex<'a> {
 }
 
 impl<'a> IdIndex<'a> {
+    /// Finds containers; looks up those of the removals.
+    pub(super) fn of_containers(snapshot: &'a Snapshot, removals: &'a [Removal]) -> Self {
+        let ids = snapshot.containers.iter().map(|it| it.id.as_str());
+        Self::of(ids, planned(removals, Target::Containers))
+    }
+
+    /// Finds sandboxes; looks up those that the containers name, then those of the removals.
+    pub(super) fn of_sandboxes(snapshot: &'a Snapshot, removals: &'a [Removal]) -> Self {
+        let ids = snapshot.sandboxes.iter().map(|it| it.id.as_str());
+        let named = snapshot.containers.iter();
+        let named = named.map(|it| Some(it.sandbox_id.as_str()));
+        Self::of(ids, named.chain(planned(removals, Target::Sandboxes)))
+    }
+
     /// Takes the ids of the records, and the ids to look up.
-    pub(super) fn of(
+    fn of(
         records: impl ExactSizeIterator<Item = &'a str> + Clone,
         asked: impl Iterator<Item = Option<&'a str>> + Clone,
     ) -> Self {
@@ -54,4 +69,10 @@ impl<'a> IdIndex<'a> {
     pub(super) fn find(&self, id: &str) -> Option<usize> {
         self.by_number.get(self.ids.find(id)?).copied().flatten()
     }
+}
+
+/// Returns the id of each removal of a target, and `None` for the others.
+fn planned(removals: &[Removal], target: Target) -> impl Iterator<Item = Option<&str>> + Clone {
+    let subjects = removals.iter().map(|it| &it.subject);
+    subjects.map(move |it| (it.target == target).then_some(it.id.as_str()))
 }

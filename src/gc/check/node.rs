@@ -21,8 +21,8 @@ pub(super) struct CheckedNode<'a> {
     pub(super) containers: Vec<ContainerRow<'a>>,
     container_ids: IdIndex<'a>,
     pub(super) sandboxes: Vec<SandboxRow<'a>>,
-    /// For each removal: the position of its object.
-    planned: Vec<Option<usize>>,
+    /// For each removal.
+    pub(super) naming: Vec<RecordNaming>,
     uids: Numbering<'a>,
     /// Every pod of which the runtime has something.
     pub(super) pods: Vec<CheckedPod<'a>>,
@@ -86,6 +86,15 @@ impl RowFacts {
     pub(super) fn stays(&self) -> bool {
         self.claim.is_none()
     }
+
+    /// Notes that the removal at this place plans the record.
+    fn claim(&mut self, place: usize, removal: &Removal) -> RecordNaming {
+        if self.claim.is_some() {
+            return RecordNaming::Again;
+        }
+        self.claim = Some(Claim::of(place, removal));
+        RecordNaming::First
+    }
 }
 
 /// What a removal says of its record. Kept beside the record: the rules visit records in the order in which memory holds
@@ -116,6 +125,17 @@ impl Claim {
             reason: removal.reason,
         }
     }
+}
+
+/// Whether a removal names a record of the node.
+#[derive(Clone, Copy)]
+pub(super) enum RecordNaming {
+    /// It is the first one that names this record.
+    First,
+    /// A removal before it names this record.
+    Again,
+    /// It names none: a log, an image, or what is not on the node.
+    NoRecord,
 }
 
 /// The object of a removal.
@@ -205,7 +225,9 @@ impl<'a> CheckedPod<'a> {
         }
     }
 
-    fn add_container(&mut self, row: &Container) {
+    fn add_container(&mut self, container: &ContainerRow<'_>) {
+        let row = container.row;
+        self.lacks_sandbox |= container.sandbox.is_none();
         let exited = row.state == ContainerState::Exited;
         self.alive |= row.state == ContainerState::Running;
         self.doubtful |= row.state == ContainerState::Unknown;
@@ -225,142 +247,75 @@ impl<'a> CheckedPod<'a> {
 
 impl<'a> CheckedNode<'a> {
     pub(super) fn of(snapshot: &'a Snapshot, policy: &'a Policy, removals: &'a [Removal]) -> Self {
-        let containers = snapshot.containers.iter();
-        let sandboxes = snapshot.sandboxes.iter();
-        let of_containers = containers.clone().map(|it| it.pod.as_deref());
-        let of_sandboxes = sandboxes.clone().map(|it| it.pod.as_deref());
+        let (rows, sandbox_rows) = (snapshot.containers.iter(), snapshot.sandboxes.iter());
+        let count = rows.len();
+        let of_containers = rows.clone().map(|it| it.pod.as_deref());
+        let of_sandboxes = sandbox_rows.clone().map(|it| it.pod.as_deref());
         let uids = of_containers.chain(of_sandboxes);
         let uids = Numbering::of_shared(uids, |pod| pod.uid.as_str());
         // First, because it needs much memory for a short time.
         let superseded_containers = superseded::containers(snapshot, &uids);
         let superseded_sandboxes = superseded::sandboxes(snapshot, &uids);
-        let planned = |target| {
-            let ids = removals.iter();
-            ids.map(move |it| (it.subject.target == target).then_some(it.subject.id.as_str()))
-        };
-        let container_ids = IdIndex::of(
-            containers.clone().map(|it| it.id.as_str()),
-            planned(Target::Containers),
-        );
-        let named = containers.clone().map(|it| Some(it.sandbox_id.as_str()));
-        let sandbox_ids = IdIndex::of(
-            sandboxes.clone().map(|it| it.id.as_str()),
-            named.chain(planned(Target::Sandboxes)),
-        );
+        let container_ids = IdIndex::of_containers(snapshot, removals);
+        let sandbox_ids = IdIndex::of_sandboxes(snapshot, removals);
+        let of_containers = rows.zip(superseded_containers).enumerate();
+        let mut containers: Vec<_> = of_containers
+            .map(|(place, (row, superseded))| ContainerRow {
+                row,
+                facts: RowFacts::new(uids.at(place), container_ids.is_shared(place), superseded),
+                sandbox: sandbox_ids.asked(place),
+            })
+            .collect();
+        let of_sandboxes = sandbox_rows.zip(superseded_sandboxes).enumerate();
+        let mut sandboxes: Vec<_> = of_sandboxes
+            .map(|(place, (row, superseded))| {
+                let (pod, shared) = (uids.at(count + place), sandbox_ids.is_shared(place));
+                SandboxRow {
+                    row,
+                    facts: RowFacts::new(pod, shared, superseded),
+                    staying: 0,
+                }
+            })
+            .collect();
+        let naming = removals.iter().enumerate().map(|(place, removal)| {
+            let record = match removal.subject.target {
+                Target::Containers => {
+                    let row = container_ids.asked(place);
+                    row.and_then(|row| Some(&mut containers.get_mut(row)?.facts))
+                }
+                Target::Sandboxes => {
+                    let row = sandbox_ids.asked(count + place);
+                    row.and_then(|row| Some(&mut sandboxes.get_mut(row)?.facts))
+                }
+                Target::Logs | Target::Images => None,
+            };
+            record.map_or(RecordNaming::NoRecord, |facts| facts.claim(place, removal))
+        });
+        let naming = naming.collect();
+        let astray = note_staying(&containers, &mut sandboxes);
+        let pods = pods(snapshot, &uids, &containers, &sandboxes);
         let mut node = Self {
             snapshot,
             policy,
-            containers: Vec::with_capacity(snapshot.containers.len()),
-            sandboxes: Vec::with_capacity(snapshot.sandboxes.len()),
-            planned: Vec::with_capacity(removals.len()),
-            uids,
-            pods: Vec::new(),
-            astray: BTreeSet::new(),
+            whole: list_is_whole(snapshot, policy, &pods),
+            has_come_up: has_come_up(snapshot),
             prove_absence: sources_that_prove_absence(snapshot),
-            whole: false,
-            has_come_up: snapshot.uptime >= Duration::from_secs(900),
+            containers,
             container_ids,
+            sandboxes,
+            naming,
+            uids,
+            pods,
+            astray,
             ends: Vec::new(),
         };
-        node.gather_pods();
-        for (place, (row, superseded)) in containers.zip(superseded_containers).enumerate() {
-            let (pod, shared) = (node.uids.at(place), node.container_ids.is_shared(place));
-            node.containers.push(ContainerRow {
-                row,
-                facts: RowFacts::new(pod, shared, superseded),
-                sandbox: sandbox_ids.asked(place),
-            });
-        }
-        for (place, (row, superseded)) in sandboxes.zip(superseded_sandboxes).enumerate() {
-            let pod = node.uids.at(snapshot.containers.len() + place);
-            node.sandboxes.push(SandboxRow {
-                row,
-                facts: RowFacts::new(pod, sandbox_ids.is_shared(place), superseded),
-                staying: 0,
-            });
-        }
-        for (place, removal) in removals.iter().enumerate() {
-            node.planned.push(match removal.subject.target {
-                Target::Containers => node.container_ids.asked(place),
-                Target::Sandboxes => sandbox_ids.asked(snapshot.containers.len() + place),
-                Target::Logs | Target::Images => None,
-            });
-        }
-        node.count(removals);
-        node.whole = node.list_is_whole();
+        // Last, because all else says how a pod has ended.
         let ends = node.pods.iter().map(|pod| PodEnd {
             deleted: node.is_deleted(pod),
             finished: node.is_finished(pod),
         });
         node.ends = ends.collect();
         node
-    }
-
-    fn gather_pods(&mut self) {
-        let snapshot = self.snapshot;
-        let listed = match &snapshot.pods {
-            Pods::Known(list) => self.beside(&list.pods),
-            Pods::Unknown(_) => vec![None; self.uids.texts().len()],
-        };
-        let histories = self.beside(&snapshot.pod_history);
-        let last_exits = self.beside(&snapshot.last_exits);
-        let told = listed.into_iter().zip(histories).zip(last_exits);
-        let pods = self.uids.texts().zip(told);
-        self.pods = pods
-            .map(|(uid, ((listed, history), exit))| {
-                CheckedPod::new(uid, listed, history, exit.copied())
-            })
-            .collect();
-        for (place, row) in snapshot.containers.iter().enumerate() {
-            let pod = self.uids.at(place);
-            if let Some(pod) = pod.and_then(|number| self.pods.get_mut(number)) {
-                pod.add_container(row);
-            }
-        }
-        for (place, row) in snapshot.sandboxes.iter().enumerate() {
-            let pod = self.uids.at(snapshot.containers.len() + place);
-            if let Some(pod) = pod.and_then(|number| self.pods.get_mut(number)) {
-                pod.add_sandbox(row);
-                self.has_come_up |= row.state == PodSandboxState::Ready;
-            }
-        }
-    }
-
-    fn beside<T>(&self, map: &'a BTreeMap<PodUid, T>) -> Vec<Option<&'a T>> {
-        let entries = map.iter();
-        self.uids
-            .beside(entries.map(|(uid, it)| (uid.as_str(), it)))
-    }
-
-    fn count(&mut self, removals: &[Removal]) {
-        for (place, (removal, row)) in removals.iter().zip(&self.planned).enumerate() {
-            let Some(row) = *row else { continue };
-            let facts = match removal.subject.target {
-                Target::Containers => self.containers.get_mut(row).map(|it| &mut it.facts),
-                Target::Sandboxes => self.sandboxes.get_mut(row).map(|it| &mut it.facts),
-                Target::Logs | Target::Images => None,
-            };
-            if let Some(facts) = facts {
-                facts.claim.get_or_insert(Claim::of(place, removal));
-            }
-        }
-        for container in self.containers.iter().filter(|it| it.sandbox.is_none()) {
-            let pod = container.facts.pod;
-            if let Some(pod) = pod.and_then(|number| self.pods.get_mut(number)) {
-                pod.lacks_sandbox = true;
-            }
-        }
-        for container in self.containers.iter().filter(|it| it.facts.stays()) {
-            if container.row.sandbox_id.is_stand_in() {
-                self.astray.insert(container.facts.pod);
-            }
-            let sandbox = container
-                .sandbox
-                .and_then(|place| self.sandboxes.get_mut(place));
-            if let Some(sandbox) = sandbox {
-                sandbox.staying += 1;
-            }
-        }
     }
 
     pub(super) fn container(&self, id: &str) -> Option<&ContainerRow<'a>> {
@@ -373,11 +328,6 @@ impl<'a> CheckedNode<'a> {
         let sandboxes = self.sandboxes.iter().map(PlannedRow::Sandbox);
         let all = containers.chain(sandboxes);
         all.filter_map(|record| Some((record.facts().claim?, record)))
-    }
-
-    /// Says whether the record of the removal at this place is on the node.
-    pub(super) fn is_there(&self, removal: usize) -> bool {
-        self.planned.get(removal).is_some_and(Option::is_some)
     }
 
     /// Says how the pod with this number has ended; not at all without a pod.
@@ -408,6 +358,77 @@ impl<'a> CheckedNode<'a> {
         let age = self.snapshot.taken_at.as_nanosecond() - then.as_nanosecond();
         u128::try_from(age).is_ok_and(|age| age >= minimum.as_nanos())
     }
+}
+
+/// Counts the remaining containers of each sandbox; returns the pods of those without a sandbox id.
+fn note_staying(
+    containers: &[ContainerRow<'_>],
+    sandboxes: &mut [SandboxRow<'_>],
+) -> BTreeSet<Option<usize>> {
+    let mut astray = BTreeSet::new();
+    for container in containers.iter().filter(|it| it.facts.stays()) {
+        if container.row.sandbox_id.is_stand_in() {
+            astray.insert(container.facts.pod);
+        }
+        let sandbox = container.sandbox;
+        if let Some(sandbox) = sandbox.and_then(|place| sandboxes.get_mut(place)) {
+            sandbox.staying += 1;
+        }
+    }
+    astray
+}
+
+/// Gathers every pod of which the runtime has something, by its number.
+fn pods<'a>(
+    snapshot: &'a Snapshot,
+    uids: &Numbering<'a>,
+    containers: &[ContainerRow<'_>],
+    sandboxes: &[SandboxRow<'_>],
+) -> Vec<CheckedPod<'a>> {
+    let listed = match &snapshot.pods {
+        Pods::Known(list) => beside(uids, &list.pods),
+        Pods::Unknown(_) => vec![None; uids.texts().len()],
+    };
+    let histories = beside(uids, &snapshot.pod_history);
+    let last_exits = beside(uids, &snapshot.last_exits);
+    let told = listed.into_iter().zip(histories).zip(last_exits);
+    let pods = uids.texts().zip(told);
+    let mut pods: Vec<_> = pods
+        .map(|(uid, ((listed, history), exit))| {
+            CheckedPod::new(uid, listed, history, exit.copied())
+        })
+        .collect();
+    for container in containers {
+        if let Some(pod) = container.facts.pod.and_then(|number| pods.get_mut(number)) {
+            pod.add_container(container);
+        }
+    }
+    for sandbox in sandboxes {
+        if let Some(pod) = sandbox.facts.pod.and_then(|number| pods.get_mut(number)) {
+            pod.add_sandbox(sandbox.row);
+        }
+    }
+    pods
+}
+
+fn beside<'a, T>(uids: &Numbering<'a>, map: &'a BTreeMap<PodUid, T>) -> Vec<Option<&'a T>> {
+    uids.beside(map.iter().map(|(uid, it)| (uid.as_str(), it)))
+}
+
+/// The list has every pod of which something runs here, or may.
+fn list_is_whole(snapshot: &Snapshot, policy: &Policy, pods: &[CheckedPod<'_>]) -> bool {
+    let doubts = !policy.containers.include_unknown;
+    let may_live = |pod: &&CheckedPod<'_>| pod.alive || doubts && pod.doubtful;
+    let mut living = pods.iter().filter(may_live);
+    matches!(snapshot.pods, Pods::Known(_))
+        && snapshot.seen.is_all_that_lives()
+        && living.all(|pod| pod.listed.is_some())
+}
+
+/// A pod is up, or the machine has been up for a quarter of an hour.
+fn has_come_up(snapshot: &Snapshot) -> bool {
+    let is_up = |it: &PodSandbox| it.state == PodSandboxState::Ready && it.pod.is_some();
+    snapshot.uptime >= Duration::from_secs(900) || snapshot.sandboxes.iter().any(is_up)
 }
 
 /// Returns the sources for which the list can show that a pod is absent: those of which it names another pod,

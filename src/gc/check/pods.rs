@@ -9,19 +9,6 @@ use super::node::{CheckedNode, CheckedPod, NamedSource};
 use crate::model::{ConfigSource, Coverage, Pods, PodsUnknown};
 
 impl CheckedNode<'_> {
-    /// The list has every pod of which something runs here, or may.
-    pub(super) fn list_is_whole(&self) -> bool {
-        let doubts = !self.policy.containers.include_unknown;
-        let may_live = |pod: &&CheckedPod<'_>| pod.alive || doubts && pod.doubtful;
-        matches!(self.snapshot.pods, Pods::Known(_))
-            && self.snapshot.seen.is_all_that_lives()
-            && self
-                .pods
-                .iter()
-                .filter(may_live)
-                .all(|pod| pod.listed.is_some())
-    }
-
     /// Lists that have every living pod, and another pod of its source, have lacked it for long enough.
     pub(super) fn is_deleted(&self, pod: &CheckedPod<'_>) -> bool {
         pod.listed.is_none()
