@@ -51,7 +51,7 @@ impl Worker {
 /// Says why a pass waits.
 pub(super) fn text(wait: &WaitReason, not_before: Option<Timestamp>) -> String {
     match wait {
-        WaitReason::Stopped(_, why) => why.clone(),
+        WaitReason::Stopped(why) => why.clone(),
         WaitReason::Slot => "it waits for a slot among all nodes (fleet.budget)".to_owned(),
         WaitReason::Until(_, setting) => match not_before {
             Some(at) => format!("it waits until {at} ({setting})"),

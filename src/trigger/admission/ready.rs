@@ -10,8 +10,8 @@ use crate::model::{Brake, Target};
 /// Why a waiting pass does not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitReason {
-    /// A brake without a known end, and its words.
-    Stopped(Brake, String),
+    /// A brake without a known end, in its words.
+    Stopped(String),
     /// A slot among all nodes.
     Slot,
     /// A time since the service started, and what sets it.
@@ -116,12 +116,7 @@ impl Admissions {
     /// Returns why a waiting pass cannot begin now; `None` if it can, as soon as none runs.
     pub fn why_waits(&self, queued: &QueuedPass, now: Duration) -> Option<WaitReason> {
         if let Some(why) = self.paused(&queued.options) {
-            let brake = if self.brakes.pause {
-                Brake::Pause
-            } else {
-                Brake::FleetHold
-            };
-            return Some(WaitReason::Stopped(brake, why));
+            return Some(WaitReason::Stopped(why));
         }
         let Some(at) = self.not_before(queued, now) else {
             return self
@@ -130,12 +125,7 @@ impl Admissions {
                 .then_some(WaitReason::Slot);
         };
         if let Some(why) = self.fleet.waits() {
-            let brake = if self.fleet.unknown.is_some() {
-                Brake::FleetUnknown
-            } else {
-                Brake::FleetStorm
-            };
-            return Some(WaitReason::Stopped(brake, why.clone()));
+            return Some(WaitReason::Stopped(why.clone()));
         }
         let is_first = |target: &&Target| self.ready_at(queued, **target) == at;
         let target = *queued.targets.iter().find(is_first)?;
