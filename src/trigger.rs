@@ -166,14 +166,15 @@ impl Worker {
                 continue;
             }
             let id = state.history.next_id();
-            let info = trigger.info();
+            let info = trigger.info.clone();
             let admission = state.admissions.admit(trigger, &id, now);
-            let pass = admission.pass.as_deref();
-            let queued = state.admissions.waiting().find(|it| it.id == id);
-            if let Some(queued) = queued.cloned() {
+            if admission.result == AlertResult::Accepted
+                && let Some(queued) = state.admissions.newest().cloned()
+            {
                 self.enlist(&mut state, &queued, info, now);
             } else if admission.result == AlertResult::Merged
-                && let Some(record) = pass.and_then(|id| state.history.find(id))
+                && let Some(id) = &admission.pass
+                && let Some(record) = state.history.find(id)
             {
                 record.update(|pass| pass.merged_triggers += 1);
             }

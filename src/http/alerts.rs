@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use super::guard::Requester;
 use super::{HttpError, HttpResult, Service, body, json};
 use crate::model::{AlertResult, Caller, Cause};
+use crate::trigger::Admission;
 use crate::trigger::alert::{Alert, KEY_MAX_BYTES, judge, note_similar, shorten};
-use crate::trigger::{Admission, Trigger};
 
 /// Alerts that the answer lists; all are counted.
 const LISTED_MAX: usize = 100;
@@ -258,10 +258,10 @@ fn ask(
                 admission
             }
             Ok(_) if *status == WebhookStatus::Resolved => service.worker.withdraw(&alert.info()),
-            Ok(trigger) => {
+            Ok(mut trigger) => {
+                trigger.info.by = by.cloned();
                 places.push(place);
-                let by = by.cloned();
-                triggers.push(Trigger { by, ..trigger });
+                triggers.push(trigger);
                 continue;
             }
         };

@@ -19,7 +19,7 @@ use super::guard::Requester;
 use super::limits::Class;
 use super::{HttpError, HttpResult, QueryPairs, Service, body, json, page, plans};
 use crate::access::ClientKind;
-use crate::model::{AlertResult, Caller, Cause, PassState};
+use crate::model::{AlertResult, Caller, Cause, PassState, TriggerInfo};
 use crate::pass::record::PassRecord;
 use crate::trigger::{Admission, Trigger};
 
@@ -70,11 +70,12 @@ type Admitted = (Arc<PassRecord>, AlertResult);
 
 fn submit(service: &Service, ask: &PassRequest, by: Option<Caller>) -> Result<Admitted, HttpError> {
     let trigger = Trigger {
-        cause: Cause::Manual,
+        info: TriggerInfo {
+            by,
+            ..Cause::Manual.into()
+        },
         targets: ask.targets.clone(),
         options: ask.options.clone(),
-        by,
-        alert: None,
     };
     let admission = service.worker.submit(vec![trigger]).pop();
     if let Some(admission) = &admission

@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::config::Brakes;
 use crate::fleet::Standing;
 use crate::gc::PassOptions;
-use crate::model::{AlertInfo, AlertResult, Caller, Cause, Target, TriggerInfo};
+use crate::model::{AlertInfo, AlertResult, Caller, Target, TriggerInfo};
 pub use ready::WaitReason;
 use requests::Requests;
 use seen::{AlertKey, AlertReply, SeenAlerts};
@@ -46,27 +46,17 @@ const SPENT: &str = "enough passes in the last hour (brakes.max_passes_per_hour)
 /// A request for a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// What kind of client asks.
-    pub cause: Cause,
+    /// Who or what asks: the record of its pass says so.
+    pub info: TriggerInfo,
     /// What to clean.
     pub targets: BTreeSet<Target>,
     /// How.
     pub options: PassOptions,
-    /// Who asks over HTTP, where that is known.
-    pub by: Option<Caller>,
-    /// The alert, where one asks.
-    pub alert: Option<AlertInfo>,
 }
 
 impl Trigger {
-    /// Returns what the record of its pass says of it.
-    pub fn info(&self) -> TriggerInfo {
-        TriggerInfo {
-            cause: self.cause,
-            by: self.by.clone(),
-            alert: self.alert.clone(),
-            follow_up: false,
-        }
+    fn is_automatic(&self) -> bool {
+        self.info.cause.is_automatic()
     }
 }
 
@@ -173,14 +163,14 @@ impl Admissions {
         if let Some(why) = self.paused(&trigger.options) {
             return Admission::without_pass(AlertResult::Braked, why);
         }
-        let key = trigger.alert.as_ref().map(alert_key);
+        let key = trigger.info.alert.as_ref().map(alert_key);
         if let Some(key) = &key
             && let Some(answer) = self.known_alert(key, now)
         {
             self.fires_again(key, &trigger);
             return answer;
         }
-        if trigger.cause.is_automatic() {
+        if trigger.is_automatic() {
             if let Some(joined) = self.join_running(&trigger, key.as_ref(), now) {
                 return Admission::with_pass(AlertResult::Merged, &joined);
             }
@@ -191,7 +181,7 @@ impl Admissions {
                 return Admission::without_pass(AlertResult::Braked, SPENT);
             }
         }
-        let full = self.is_full(!trigger.cause.is_automatic());
+        let full = self.is_full(!trigger.is_automatic());
         let waiting = self.queue.iter_mut().find(|queued| queued.takes(&trigger));
         let (pass, result) = match waiting {
             Some(queued) => {
@@ -246,7 +236,7 @@ impl Admissions {
         {
             let targets = trigger.targets.intersection(&pass.targets).copied();
             pass.requests
-                .add(Some(key), &trigger.info(), &targets.collect());
+                .add(Some(key), &trigger.info, &targets.collect());
         }
     }
 
@@ -268,7 +258,7 @@ impl Admissions {
             return None;
         }
         let id = pass.id.clone();
-        pass.requests.add(key, &trigger.info(), &trigger.targets);
+        pass.requests.add(key, &trigger.info, &trigger.targets);
         if let Some(key) = key {
             self.seen.remember(key.clone(), id.clone(), now);
         }
@@ -344,6 +334,11 @@ impl Admissions {
         Some(queued)
     }
 
+    /// Returns the waiting pass that was queued last.
+    pub fn newest(&self) -> Option<&QueuedPass> {
+        self.queue.back()
+    }
+
     /// Returns the waiting passes in order.
     pub fn waiting(&self) -> impl Iterator<Item = &QueuedPass> {
         self.queue.iter()
@@ -361,8 +356,8 @@ impl QueuedPass {
         Self {
             id: id.to_owned(),
             options: trigger.options.clone(),
-            by_hand: !trigger.cause.is_automatic(),
-            by: trigger.by.clone(),
+            by_hand: !trigger.is_automatic(),
+            by: trigger.info.by.clone(),
             ..Self::default()
         }
     }
@@ -372,20 +367,20 @@ impl QueuedPass {
     fn takes(&self, trigger: &Trigger) -> bool {
         let covers = trigger.targets.is_subset(&self.targets);
         self.options == trigger.options
-            && match (trigger.cause.is_automatic(), self.by_hand) {
+            && match (trigger.is_automatic(), self.by_hand) {
                 (true, false) => true,
                 (true, true) => covers,
                 (false, false) => false,
-                (false, true) => covers || self.by == trigger.by,
+                (false, true) => covers || self.by == trigger.info.by,
             }
     }
 
     /// Adds a trigger; `asked`: now, and the random part of its jitter.
     fn join(&mut self, trigger: &Trigger, key: Option<&AlertKey>, asked: (Duration, u32)) {
         self.targets.extend(&trigger.targets);
-        if trigger.cause.is_automatic() {
+        if trigger.is_automatic() {
             self.asked.get_or_insert(asked);
-            self.requests.add(key, &trigger.info(), &trigger.targets);
+            self.requests.add(key, &trigger.info, &trigger.targets);
         }
         for target in &trigger.targets {
             self.not_before.remove(target);

@@ -10,7 +10,7 @@ use super::{Admission, Trigger};
 use crate::config::AlertRoute;
 use crate::gc::PassOptions;
 use crate::metrics::Metrics;
-use crate::model::{AlertInfo, AlertResult, Cause, Targets};
+use crate::model::{AlertInfo, AlertResult, Cause, Targets, TriggerInfo};
 
 /// The longest fingerprint or start; Alertmanager's have 16 and about 30 characters. They are remembered, so
 /// they need a bound.
@@ -78,11 +78,12 @@ pub fn judge(
         route.targets.clone()
     };
     Ok(Trigger {
-        cause,
+        info: TriggerInfo {
+            alert: Some(alert.info()),
+            ..cause.into()
+        },
         targets,
         options: PassOptions::default(),
-        by: None,
-        alert: Some(alert.info()),
     })
 }
 

@@ -68,11 +68,9 @@ impl ThresholdWatcher {
             return;
         }
         let trigger = Trigger {
-            cause: Cause::Threshold,
+            info: Cause::Threshold.into(),
             targets: targets.clone(),
             options: PassOptions::default(),
-            by: None,
-            alert: None,
         };
         for admission in self.worker.submit(vec![trigger]) {
             let (pass, why) = (admission.pass.as_deref(), admission.why.as_deref());

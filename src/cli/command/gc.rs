@@ -123,7 +123,7 @@ async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<ExitCode> {
 
 fn trigger(args: &GcArgs) -> Trigger {
     Trigger {
-        cause: Cause::Command,
+        info: Cause::Command.into(),
         targets: args.pass.targets(),
         options: PassOptions {
             dry_run: args.dry_run,
@@ -131,8 +131,6 @@ fn trigger(args: &GcArgs) -> Trigger {
             force: args.force,
             ..args.pass.options()
         },
-        by: None,
-        alert: None,
     }
 }
 

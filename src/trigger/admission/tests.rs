@@ -36,21 +36,20 @@ fn key(number: usize) -> AlertInfo {
 
 fn alert(number: usize, targets: &[Target]) -> Trigger {
     Trigger {
-        cause: Cause::Alert,
+        info: TriggerInfo {
+            alert: Some(key(number)),
+            ..Cause::Alert.into()
+        },
         targets: targets.iter().copied().collect(),
         options: PassOptions::default(),
-        by: None,
-        alert: Some(key(number)),
     }
 }
 
 fn by_hand(targets: &[Target], options: PassOptions) -> Trigger {
     Trigger {
-        cause: Cause::Manual,
+        info: Cause::Manual.into(),
         targets: targets.iter().copied().collect(),
         options,
-        by: None,
-        alert: None,
     }
 }
 
@@ -285,7 +284,7 @@ fn recognises_duplicates_until_their_window_ends() {
         Admission::with_pass(AlertResult::Duplicate, "a")
     );
     let mut began_anew = alert(1, BOTH);
-    began_anew.alert.as_mut().unwrap().starts_at = "2026-02-01T00:00:00Z".to_owned();
+    began_anew.info.alert.as_mut().unwrap().starts_at = "2026-02-01T00:00:00Z".to_owned();
     assert_eq!(admissions.admit(began_anew, "c", at(309)), queued("c"));
     admissions.cancel("c").unwrap();
     assert_eq!(admissions.admit(alert(1, BOTH), "b", at(310)), queued("b"));

@@ -146,7 +146,7 @@ impl Account {
         (id, ticket): (&str, Option<&QueuedPass>),
         now: Duration,
     ) {
-        let automatic = trigger.cause == Cause::Alert;
+        let automatic = trigger.info.cause == Cause::Alert;
         let Some(ticket) = ticket else {
             if let Some((_, expected)) = self.running.as_mut().filter(|(running, _)| running == id)
             {
@@ -383,12 +383,12 @@ impl Account {
                 assert!(self.fleet.held.is_some() && !is_free);
             }
             AlertResult::Braked => {
-                assert_eq!(trigger.cause, Cause::Alert);
+                assert_eq!(trigger.info.cause, Cause::Alert);
                 let spent = |target: &Target| self.is_spent(*target, brakes, now);
                 assert!(trigger.targets.iter().all(spent), "{trigger:?}");
             }
             AlertResult::Unavailable => {
-                assert_eq!(trigger.cause, Cause::Manual);
+                assert_eq!(trigger.info.cause, Cause::Manual);
                 let by_hand = self
                     .waiting
                     .values()

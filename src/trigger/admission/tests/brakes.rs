@@ -347,8 +347,7 @@ fn a_persons_pass_keeps_none_of_an_alert() {
 fn a_threshold_keeps_the_pass_of_an_alert_beside_a_persons() {
     let mut admissions = beside_a_person();
     let threshold = Trigger {
-        cause: Cause::Threshold,
-        alert: None,
+        info: Cause::Threshold.into(),
         ..alert(1, CONTAINERS)
     };
     admissions.admit(threshold, "x", at(1));

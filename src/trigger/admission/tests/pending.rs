@@ -70,7 +70,10 @@ fn the_cool_down_never_delays_a_manual_gc() {
 #[test]
 fn a_person_joins_no_automatic_pass_and_extends_no_other_persons() {
     let by = |name: &str, targets| Trigger {
-        by: Some(Caller::new(CallerKind::Token, name)),
+        info: TriggerInfo {
+            by: Some(Caller::new(CallerKind::Token, name)),
+            ..Cause::Manual.into()
+        },
         ..by_hand(targets, PassOptions::default())
     };
     let mut admissions = cooling(BOTH);
@@ -285,8 +288,7 @@ fn a_follow_up_that_an_alert_joins_while_it_runs_may_be_followed_itself() {
 fn a_threshold_that_asks_again_for_what_a_pass_left_may_have_it_followed_again() {
     let mut admissions = admissions();
     let threshold = Trigger {
-        cause: Cause::Threshold,
-        alert: None,
+        info: Cause::Threshold.into(),
         ..alert(1, CONTAINERS)
     };
     admissions.admit(threshold.clone(), "a", at(0));
