@@ -9,8 +9,7 @@ mod room;
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -22,8 +21,8 @@ use super::age::at_least;
 use super::index::RowSet;
 use super::{Expected, ImagePolicy, ImageUse, PodKnowledge, Policy, Subject, Verdict};
 use crate::model::{
-    Container, ContainerImage, Coverage, FilesystemUsage, Image, ImageAge, ImageId, ImageMatcher,
-    ImageNames, ImageStore, Images, KeepReason, RemoveReason, Snapshot, Target, repository_leaf,
+    Container, Coverage, FilesystemUsage, Image, ImageAge, ImageId, ImageMatcher, ImageNames,
+    ImageStore, Images, KeepReason, RemoveReason, Snapshot, Target, repository_leaf,
 };
 
 /// The rules, in the order in which they are asked: the first that says something is the verdict, unless it removes an
@@ -206,25 +205,20 @@ struct ImageUsers {
 impl ImageUsers {
     fn gather(snapshot: &Snapshot, store: &ImageStore, gone: &RowSet) -> Self {
         let containers = snapshot.containers.iter().enumerate();
-        let mut seen = BTreeSet::new();
-        // Most containers share their image with others.
-        let users: BTreeSet<&ContainerImage> = containers
-            .filter(|(place, _)| !gone.has(*place))
-            .map(|(_, container)| &container.image)
-            .filter(|image| seen.insert(Arc::as_ptr(image)))
-            .map(|image| &**image)
-            .collect();
-        let (volumes, volumes_unknown) = known(&store.volume_images);
-        let (sandboxes, sandboxes_unsaid) = known(&store.sandbox_images);
-        let sandboxes_unknown = sandboxes_unsaid || snapshot.seen.sandboxes < Coverage::Living;
+        let staying = containers.filter(|(place, _)| !gone.has(*place));
+        let mut users = staying.map(|(_, container)| &container.image);
+        let (volumes, sandboxes) = (&store.volume_images, &store.sandbox_images);
+        let sandboxes_unknown =
+            !sandboxes.are_known() || snapshot.seen.sandboxes < Coverage::Living;
         let any_pinned = store.rows.iter().any(|image| image.pinned);
+        let any_sandbox_image = sandboxes.known().next().is_some();
         Self {
-            used: ImageMatcher::of_users(users.iter().copied(), volumes, &store.rows),
-            users_unknown: volumes_unknown
+            used: ImageMatcher::of_users(users.clone(), volumes.known(), &store.rows),
+            users_unknown: !volumes.are_known()
                 || snapshot.seen.containers != Coverage::Whole
-                || users.iter().any(|user| user.names.is_empty()),
-            guess_sandboxes: !sandboxes_unknown && sandboxes.is_empty() && !any_pinned,
-            sandboxes: ImageMatcher::new(sandboxes),
+                || users.any(|user| user.names.is_empty()),
+            guess_sandboxes: !sandboxes_unknown && !any_sandbox_image && !any_pinned,
+            sandboxes: ImageMatcher::new(sandboxes.known()),
             sandboxes_unknown,
         }
     }
@@ -233,13 +227,6 @@ impl ImageUsers {
         let mut names = image.repo_tags.iter().chain(&image.repo_digests);
         self.sandboxes.matches(image)
             || self.guess_sandboxes && names.any(|name| is_pause(repository_leaf(name)))
-    }
-}
-
-fn known(names: &ImageNames) -> (Vec<&str>, bool) {
-    match names {
-        ImageNames::Known(names) => (names.iter().map(String::as_str).collect(), false),
-        ImageNames::Unknown(_) => (Vec::new(), true),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::{Container, ContainerImage, Image, ImageNames, ImageStore};
+use super::{Container, ContainerImage, Image, ImageStore};
 
 /// Digits of a SHA-256 digest.
 const DIGEST_DIGITS: usize = 64;
@@ -41,21 +42,26 @@ impl ImageMatcher {
 
     /// Collects the names that containers have for these images, and `more` names.
     ///
+    /// Most containers share their image with others: each is found once by its address, which is cheaper than by its
+    /// names.
+    ///
     /// CRI-O lists an image that lost its tag with one digest only, and before 1.30 a container names another digest of
     /// it and no id. So while a container names only digests that no image has, each image without a tag may be its.
     pub fn of_users<'a>(
-        users: impl IntoIterator<Item = &'a ContainerImage, IntoIter: Clone>,
+        users: impl IntoIterator<Item = &'a Arc<ContainerImage>>,
         more: impl IntoIterator<Item = &'a str>,
         images: &[Image],
     ) -> Self {
-        let users = users.into_iter();
-        let names = users.clone().flat_map(|user| &user.names);
+        let mut users: Vec<&Arc<ContainerImage>> = users.into_iter().collect();
+        users.sort_unstable_by_key(|user| Arc::as_ptr(user));
+        users.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let names = users.iter().flat_map(|user| &user.names);
         let mut matcher = Self::new(names.map(String::as_str).chain(more));
         let digests = images.iter().flat_map(|image| &image.repo_digests);
         let digests = digests.filter_map(|name| digest_of(name));
         let ids = images.iter().map(|image| without_sha256(image.id.as_str()));
         let digests: BTreeSet<&str> = digests.chain(ids).collect();
-        matcher.any_untagged = users.into_iter().any(|user| is_lost(user, &digests));
+        matcher.any_untagged = users.iter().any(|user| is_lost(user, &digests));
         matcher
     }
 
@@ -78,18 +84,12 @@ impl ImageStore {
     /// Collects every name by which these containers, their volumes and the sandboxes use an image; `None` if some are
     /// unknown.
     pub fn used_by(&self, containers: &[Container]) -> Option<ImageMatcher> {
-        // Most containers share their image with others: found by its address, which is cheaper than by its names.
-        let mut users: Vec<&ContainerImage> = containers.iter().map(|c| &*c.image).collect();
-        users.sort_unstable_by_key(|image| std::ptr::from_ref::<ContainerImage>(image));
-        users.dedup_by(|one, other| std::ptr::eq(*one, *other));
-        let mut names: Vec<&String> = Vec::new();
-        for others in [&self.volume_images, &self.sandbox_images] {
-            match others {
-                ImageNames::Known(others) => names.extend(others),
-                ImageNames::Unknown(_) => return None,
-            }
+        let (volumes, sandboxes) = (&self.volume_images, &self.sandbox_images);
+        if !volumes.are_known() || !sandboxes.are_known() {
+            return None;
         }
-        let names = names.into_iter().map(String::as_str);
+        let users = containers.iter().map(|it| &it.image);
+        let names = volumes.known().chain(sandboxes.known());
         Some(ImageMatcher::of_users(users, names, &self.rows))
     }
 }
@@ -265,10 +265,10 @@ mod tests {
         let other = format!("sha256:{}", "f".repeat(DIGEST_DIGITS));
         let images = [image(&[]), image(&["other:1"])];
         let may_be = |names: &[&str]| {
-            let user = ContainerImage {
+            let user = Arc::new(ContainerImage {
                 names: names.iter().map(|&name| name.into()).collect(),
                 handler: String::new(),
-            };
+            });
             let matcher = ImageMatcher::of_users([&user], [], &images);
             images.each_ref().map(|image| matcher.matches(image))
         };

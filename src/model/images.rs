@@ -88,6 +88,22 @@ pub enum ImageNames {
     Unknown(String),
 }
 
+impl ImageNames {
+    /// Returns them; none if not all could be asked.
+    pub fn known(&self) -> impl Iterator<Item = &str> + Clone {
+        let names = match self {
+            Self::Known(names) => Some(names),
+            Self::Unknown(_) => None,
+        };
+        names.into_iter().flatten().map(String::as_str)
+    }
+
+    /// Says whether all could be asked.
+    pub fn are_known(&self) -> bool {
+        matches!(self, Self::Known(_))
+    }
+}
+
 impl Default for ImageNames {
     fn default() -> Self {
         Self::Known(BTreeSet::new())

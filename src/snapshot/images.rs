@@ -2,18 +2,16 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::details::Details;
 use super::{ListResult, LookResult, ObserverInner};
 use crate::model::{
-    Container, ContainerImage, Coverage, Filesystem, Filesystems, Image, ImageMatcher, ImageNames,
-    ImageStore, Images, Rows,
+    Container, Coverage, Filesystem, Filesystems, Image, ImageMatcher, ImageNames, ImageStore,
+    Images, Rows,
 };
 use crate::runtime;
-use crate::system::maps::IdMap;
 
 /// Lists the images, one row for each key.
 pub(super) async fn list(client: &runtime::Client) -> ListResult<Image> {
@@ -70,17 +68,8 @@ fn uses(
     containers: &[Container],
     volumes: &ImageNames,
 ) -> BTreeMap<String, bool> {
-    // Most containers share their image with others: looking only at each image's address finds nearly all of those.
-    let images_used = containers
-        .iter()
-        .map(|c| (Arc::as_ptr(&c.image), &*c.image));
-    let users: IdMap<*const ContainerImage, &ContainerImage> = images_used.collect();
-    let mounted = match volumes {
-        ImageNames::Known(names) => Some(names),
-        ImageNames::Unknown(_) => None,
-    };
-    let mounted = mounted.into_iter().flatten().map(String::as_str);
-    let named = ImageMatcher::of_users(users.values().copied(), mounted, images);
+    let users = containers.iter().map(|it| &it.image);
+    let named = ImageMatcher::of_users(users, volumes.known(), images);
     images
         .iter()
         .map(|image| (image.key().into_owned(), named.matches(image)))

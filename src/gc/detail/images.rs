@@ -5,7 +5,7 @@ use super::super::images::{ImageRule, space_wanted, used_percent};
 use super::super::{Subject, Verdict};
 use super::records::{and_more, record};
 use super::switched;
-use crate::model::{Image, ImageMatcher, ImageNames, ImageStore};
+use crate::model::{Image, ImageMatcher, ImageStore};
 
 impl PlanFacts<'_> {
     pub(super) fn image_words(
@@ -28,7 +28,9 @@ impl PlanFacts<'_> {
                 "the runtime pins it, or another record of the same image id"
             }
             (Rule::SandboxImage, None) => "no sandbox is known to be made from it",
-            (Rule::SandboxImage, Some(_)) if is_named(&store.sandbox_images, image) => {
+            (Rule::SandboxImage, Some(_))
+                if ImageMatcher::new(store.sandbox_images.known()).matches(image) =>
+            {
                 "the runtime's configuration or a sandbox names it"
             }
             (Rule::SandboxImage, Some(_)) => {
@@ -63,7 +65,7 @@ impl PlanFacts<'_> {
             let more = and_more(users.count());
             return format!("{} uses it{more}", record(first));
         }
-        if is_named(&store.volume_images, image) {
+        if ImageMatcher::new(store.volume_images.known()).matches(image) {
             "a container has it mounted as a volume".to_owned()
         } else if image.repo_tags.is_empty() {
             "another record of the same image id is in use, or a container names only digests that no image has, and this \
@@ -125,15 +127,5 @@ impl PlanFacts<'_> {
             _ if space_wanted(rules, usage) == 0 => full,
             _ => format!("{full}: images that were unused for longer make it"),
         }
-    }
-}
-
-/// Says whether one of the names is the image's; of unknown ones none is.
-fn is_named(names: &ImageNames, image: &Image) -> bool {
-    match names {
-        ImageNames::Known(names) => {
-            ImageMatcher::new(names.iter().map(String::as_str)).matches(image)
-        }
-        ImageNames::Unknown(_) => false,
     }
 }

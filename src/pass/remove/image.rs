@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::{RemovalStep, Remover, ended_now, stays};
 use crate::gc::{Expected, Removal};
 use crate::model::{
-    ContainerId, ContainerImage, Coverage, FailureClass, Image, ImageMatcher, RemovalOutcome, Rows,
+    ContainerId, Coverage, FailureClass, Image, ImageMatcher, RemovalOutcome, Rows,
 };
 use crate::runtime::{self, RemovalAnswer};
 use crate::snapshot::Look;
@@ -121,11 +121,11 @@ async fn unused(client: &runtime::Client, look: &Look, image: &ListedImage) -> R
         if list.rows.is_empty() && !known.is_empty() {
             return stays("no container is listed any more");
         }
-        let users: BTreeSet<&ContainerImage> = list.rows.iter().map(|row| &*row.image).collect();
-        if users.iter().any(|user| user.names.is_empty()) {
+        let users = list.rows.iter().map(|row| &row.image);
+        if users.clone().any(|user| user.names.is_empty()) {
             return stays("a container does not say what it uses");
         }
-        let used = ImageMatcher::of_users(users.iter().copied(), [], &image.listed);
+        let used = ImageMatcher::of_users(users, [], &image.listed);
         if image.is_meant(&used) {
             return stays("a container uses it, or may use it");
         }
