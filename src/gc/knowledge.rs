@@ -29,7 +29,6 @@ pub struct Knowledge<'a> {
     pods: Vec<PodSigns<'a>>,
     /// By the pods' numbers.
     states: Vec<PodKnowledge>,
-    incomplete: Option<&'a str>,
 }
 
 /// How far the pod source is believed.
@@ -75,11 +74,10 @@ impl<'a> Knowledge<'a> {
     pub fn of(snapshot: &'a Snapshot, policy: &Policy) -> Self {
         let index = SnapshotIndex::of(snapshot);
         let pods = pods(&index);
-        let incomplete = missing_live_pod(snapshot, policy, &pods);
         let node = NodeKnowledge {
             snapshot,
             settle: policy.pods.settle,
-            lacks_live_pod: incomplete.is_some(),
+            missing_live_pod: missing_live_pod(snapshot, policy, &pods),
             rebooted: is_rebooted(snapshot),
             vouched: vouched(snapshot),
         };
@@ -89,7 +87,6 @@ impl<'a> Knowledge<'a> {
             node,
             pods,
             states,
-            incomplete,
         }
     }
 
@@ -108,7 +105,7 @@ impl<'a> Knowledge<'a> {
     /// Returns how far the pod source is believed.
     pub fn source_state(&self) -> SourceState {
         match &self.node.snapshot.pods {
-            Pods::Known(_) if self.incomplete.is_some() => SourceState::Incomplete,
+            Pods::Known(_) if self.node.missing_live_pod.is_some() => SourceState::Incomplete,
             Pods::Known(_) => SourceState::Known,
             Pods::Unknown(why) => why.into(),
         }
@@ -116,7 +113,7 @@ impl<'a> Knowledge<'a> {
 
     /// Returns why the pod source is not believed; `None` if it is.
     pub fn source_doubt(&self) -> Option<String> {
-        match (&self.node.snapshot.pods, self.incomplete) {
+        match (&self.node.snapshot.pods, self.node.missing_live_pod) {
             (Pods::Unknown(why), _) => Some(why.to_string()),
             (Pods::Known(_), Some(uid)) => Some(format!(
                 "the list is incomplete: pod {uid} lives here and is not in it"
@@ -165,15 +162,10 @@ impl<'a> Knowledge<'a> {
         self.node.by_list(self.pods.get(pod)?).err()
     }
 
-    /// Says whether `assume_finished_after` can be short enough for this pod to count as finished.
-    pub(super) fn is_assumable(&self, uid: &PodUid) -> bool {
-        let pod = self.index.pod(uid);
-        pod.is_some_and(|pod| self.is_assumable_at(pod))
-    }
-
-    /// The same for the pod with this number.
-    pub(super) fn is_assumable_at(&self, pod: usize) -> bool {
-        let pod = self.pods.get(pod);
+    /// Says whether `assume_finished_after` can be short enough for the pod with this number to count as finished; not
+    /// without a pod.
+    pub(super) fn is_assumable(&self, pod: Option<usize>) -> bool {
+        let pod = pod.and_then(|pod| self.pods.get(pod));
         pod.is_some_and(|pod| self.node.is_assumable(pod))
     }
 
@@ -204,7 +196,7 @@ pub(super) fn can_never_be_listed(snapshot: &Snapshot, uid: &str) -> bool {
 }
 
 /// One pod: what the runtime shows of it, and what others say.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, and all can be true"
@@ -231,8 +223,9 @@ pub(super) struct PodSigns<'a> {
 }
 
 /// The sources that its sandboxes name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SandboxSource {
+    #[default]
     None,
     One(ConfigSource),
     /// They contradict each other.
@@ -256,17 +249,8 @@ impl<'a> PodSigns<'a> {
             uid,
             listed: listed.copied(),
             history,
-            has_sandbox: false,
-            ready_sandbox: false,
-            source: history.map_or(SandboxSource::None, |it| {
-                SandboxSource::None.and(it.config_source)
-            }),
-            runs: false,
-            may_run: false,
-            starts: false,
-            unknown_exit: false,
-            last_exit: None,
-            youngest: None,
+            source: SandboxSource::None.and(history.and_then(|it| it.config_source)),
+            ..Self::default()
         }
     }
 
@@ -357,8 +341,8 @@ fn vouched(snapshot: &Snapshot) -> BTreeSet<ConfigSource> {
 struct NodeKnowledge<'a> {
     snapshot: &'a Snapshot,
     settle: Duration,
-    /// The list lacks a pod that lives.
-    lacks_live_pod: bool,
+    /// A pod that lives and that the list lacks.
+    missing_live_pod: Option<&'a str>,
     /// The machine started a short while ago, and no pod is up yet.
     rebooted: bool,
     /// The sources for which the list can show that a pod is absent.
@@ -406,11 +390,13 @@ impl NodeKnowledge<'_> {
 
     /// Refuses a list that may lack a pod that lives.
     fn require_living_pods(&self) -> Result<(), PodDoubt> {
-        match (self.lacks_live_pod, self.snapshot.seen.is_all_that_lives()) {
-            (true, _) => Err(PodDoubt::Source),
-            (false, false) => Err(PodDoubt::UnseenPods),
-            (false, true) => Ok(()),
+        if self.missing_live_pod.is_some() {
+            return Err(PodDoubt::Source);
         }
+        if !self.snapshot.seen.is_all_that_lives() {
+            return Err(PodDoubt::UnseenPods);
+        }
+        Ok(())
     }
 
     /// Refuses a list that might lack the pod although it existed.

@@ -73,7 +73,8 @@ pub(super) fn removable_of_unknown(
     let mut count = |target, pod: Option<usize>, verdict: &Verdict| {
         let unknown = actual.at(pod) == PodKnowledge::Unknown;
         let pod = pod.filter(|_| unknown);
-        let doubt = pod.and_then(|pod| Some((actual.doubt_at(pod)?, actual.is_assumable_at(pod))));
+        let doubt =
+            pod.and_then(|pod| Some((actual.doubt_at(pod)?, actual.is_assumable(Some(pod)))));
         if let (Verdict::Remove(_), Some((doubt, assumable))) = (verdict, doubt) {
             *counts.entry((target, doubt, assumable)).or_default() += 1;
         }

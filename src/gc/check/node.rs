@@ -155,6 +155,7 @@ impl PlannedRow<'_, '_> {
 }
 
 /// A pod with the facts that the rules need.
+#[derive(Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, and all can be true"
@@ -181,8 +182,9 @@ pub(super) struct CheckedPod<'a> {
 }
 
 /// The source that a pod's sandboxes name, now or earlier.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum NamedSource {
+    #[default]
     Nothing,
     One(ConfigSource),
     /// They contradict each other.
@@ -207,22 +209,17 @@ impl<'a> CheckedPod<'a> {
         history: Option<&'a PodHistory>,
         last_exit: Option<Timestamp>,
     ) -> Self {
-        let mut said = NamedSource::Nothing;
-        said.add(history.and_then(|history| history.config_source));
-        Self {
+        let mut pod = Self {
             uid,
             listed: listed.copied(),
             history,
-            alive: false,
-            doubtful: false,
-            has_sandbox: false,
-            lacks_sandbox: false,
-            said,
-            youngest: None,
             all_exited: true,
-            exit_unknown: false,
             last_exit,
-        }
+            ..Self::default()
+        };
+        pod.said
+            .add(history.and_then(|history| history.config_source));
+        pod
     }
 
     fn add_container(&mut self, container: &ContainerRow<'_>) {

@@ -217,7 +217,8 @@ impl<'a> Explainer<'a> {
                 let doubt = self.facts.knowledge.doubt(&pod.uid, subject.created_at);
                 let doubt = doubt.unwrap_or(PodDoubt::Source);
                 let knowledge = &self.facts.knowledge;
-                let assumable = subject.target != Target::Logs && knowledge.is_assumable(&pod.uid);
+                let number = knowledge.index.pod(&pod.uid);
+                let assumable = subject.target != Target::Logs && knowledge.is_assumable(number);
                 vec![doubt.remedy(knowledge, self.facts.policy, assumable)]
             }
         }
