@@ -5,7 +5,7 @@ mod http2;
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -75,8 +75,11 @@ fn listen_tcp(web: &access::Config, address: SocketAddr) -> io::Result<TcpListen
     };
     if address.is_ipv6() && address.ip().is_unspecified() {
         // IPv4 too, whatever net.ipv6.bindv6only says, unless it has an address of its own.
-        let four = Listen::Tcp((Ipv4Addr::UNSPECIFIED, address.port()).into());
-        rustix::net::sockopt::set_ipv6_v6only(&socket, web.listen.contains(&four))?;
+        let is_four = |it: &Listen| match it {
+            Listen::Tcp(own) => own.is_ipv4() && own.port() == address.port(),
+            Listen::Unix(_) => false,
+        };
+        rustix::net::sockopt::set_ipv6_v6only(&socket, web.listen.iter().any(is_four))?;
     }
     socket.set_reuseaddr(true)?;
     // Accepted connections inherit both. The end of an answer must not wait until its client confirms what came before:
@@ -337,12 +340,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_addresses_of_each_kind_may_be_listened_on() {
-        let mut web = access::Config::default();
-        let four = listen_tcp(&web, "0.0.0.0:0".parse().unwrap()).unwrap();
-        let address = four.local_addr().unwrap();
-        web.listen = vec![Listen::Tcp(address)];
-        let six = (Ipv6Addr::UNSPECIFIED, address.port()).into();
-        listen_tcp(&web, six).unwrap();
+    async fn all_ipv6_addresses_may_be_listened_on_beside_some_or_all_of_ipv4() {
+        for own in ["0.0.0.0:0", "127.0.0.1:0"] {
+            let mut web = access::Config::default();
+            let four = listen_tcp(&web, own.parse().unwrap()).unwrap();
+            let address = four.local_addr().unwrap();
+            web.listen = vec![Listen::Tcp(address)];
+            let six = (Ipv6Addr::UNSPECIFIED, address.port()).into();
+            listen_tcp(&web, six).unwrap();
+        }
     }
 }
