@@ -50,11 +50,7 @@ impl<'a> PlanFacts<'a> {
         let mut gone = RowSet::none(snapshot.containers.len());
         let mut containers_in: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let mut users = BTreeMap::new();
-        // Oldest first: the runtime's own order changes from look to look.
-        for place in knowledge.index.containers.oldest_first() {
-            let Some(container) = snapshot.containers.get(place) else {
-                continue;
-            };
+        for (place, container) in knowledge.index.oldest_containers() {
             if going.contains(container.id.as_str()) {
                 gone.add(place);
                 continue;
@@ -141,8 +137,8 @@ impl<'a> PlanFacts<'a> {
         &self,
         pod: Option<&PodRef>,
     ) -> impl Iterator<Item = &'a Container> {
-        let places = self.knowledge.index.containers.oldest_first();
-        let rows = places.filter_map(|place| self.snapshot.containers.get(place));
+        let rows = self.knowledge.index.oldest_containers();
+        let rows = rows.map(|(_, row)| row);
         rows.filter(move |row| is_of(row.pod.as_ref(), pod))
     }
 
@@ -151,8 +147,8 @@ impl<'a> PlanFacts<'a> {
         &self,
         pod: Option<&PodRef>,
     ) -> impl Iterator<Item = &'a PodSandbox> {
-        let places = self.knowledge.index.sandboxes.oldest_first();
-        let rows = places.filter_map(|place| self.snapshot.sandboxes.get(place));
+        let rows = self.knowledge.index.oldest_sandboxes();
+        let rows = rows.map(|(_, row)| row);
         rows.filter(move |row| is_of(row.pod.as_ref(), pod))
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::{Numbering, PodUid, Snapshot, head};
+use crate::model::{Container, Numbering, PodSandbox, PodUid, Snapshot, head};
 
 /// The numbers of a snapshot's records. Containers and sandboxes are identified by their position.
 #[derive(Debug)]
@@ -68,6 +68,16 @@ impl<'a> SnapshotIndex<'a> {
     /// Returns the places of the containers of each group.
     pub(super) fn groups(&self) -> impl Iterator<Item = impl Iterator<Item = usize> + Clone> {
         self.groups.places()
+    }
+
+    /// Returns the containers with their places, oldest first: the runtime's own order changes from look to look.
+    pub(super) fn oldest_containers(&self) -> impl Iterator<Item = (usize, &'a Container)> {
+        self.containers.oldest_first(&self.snapshot.containers)
+    }
+
+    /// Returns the sandboxes with their places, oldest first.
+    pub(super) fn oldest_sandboxes(&self) -> impl Iterator<Item = (usize, &'a PodSandbox)> {
+        self.sandboxes.oldest_first(&self.snapshot.sandboxes)
     }
 
     /// Returns the map's value for each pod.
@@ -171,9 +181,10 @@ impl RowRanks {
         self.by_place.len()
     }
 
-    /// Returns the places of the rows.
-    pub(super) fn oldest_first(&self) -> impl Iterator<Item = usize> {
-        self.oldest_first.iter().map(|place| *place as usize)
+    /// Returns the rows, which must be those of the list, with their places.
+    fn oldest_first<'a, T>(&self, rows: &'a [T]) -> impl Iterator<Item = (usize, &'a T)> {
+        let places = self.oldest_first.iter().map(|place| *place as usize);
+        places.filter_map(|place| Some((place, rows.get(place)?)))
     }
 
     /// Adds the oldest of these rows to `taken`, so that at most `limit` are left.
@@ -194,8 +205,8 @@ impl RowRanks {
 /// attempt and the latest creation. After a clock step they differ.
 #[derive(Debug)]
 pub(super) struct Newest {
-    /// By group: the positions of both.
-    of_group: Vec<Option<[usize; 2]>>,
+    /// By group: the position of the highest attempt, and that of the latest creation if it is another.
+    of_group: Vec<Option<(usize, Option<usize>)>>,
     all: RowSet,
 }
 
@@ -211,7 +222,7 @@ impl Newest {
             let by_creation = places.max_by_key(|it| (ranks.at(*it).by_creation, *it))?;
             all.add(by_attempt);
             all.add(by_creation);
-            Some([by_attempt, by_creation])
+            Some((by_attempt, Some(by_creation).filter(|it| *it != by_attempt)))
         });
         Self {
             of_group: of_group.collect(),
@@ -231,12 +242,7 @@ impl Newest {
 
     /// Returns the positions of a group's newest: one or two.
     pub(super) fn of_group(&self, group: usize) -> impl Iterator<Item = usize> {
-        let [attempt, creation] = match self.of_group.get(group).copied().flatten() {
-            Some([attempt, creation]) => [Some(attempt), Some(creation)],
-            None => [None, None],
-        };
-        attempt
-            .into_iter()
-            .chain(creation.filter(|it| Some(*it) != attempt))
+        let newest = self.of_group.get(group).copied().flatten().into_iter();
+        newest.flat_map(|(one, other)| std::iter::once(one).chain(other))
     }
 }

@@ -54,22 +54,12 @@ pub(super) fn judge<'a>(
     }
     // After a manual removal of a record two containers can share a log file; it is removed once, as the older one's.
     let mut seen = BTreeSet::new();
-    let (mut going, mut staying) = (Vec::new(), Vec::new());
-    for place in knowledge.index.containers.oldest_first() {
-        let Some(container) = snapshot.containers.get(place) else {
-            continue;
-        };
-        if gone.has(place) {
-            going.push(container);
-        } else {
-            staying.push(container);
-        }
-    }
+    let containers = knowledge.index.oldest_containers();
+    let (going, staying): (Vec<_>, Vec<_>) = containers.partition(|(place, _)| gone.has(*place));
     let with_logs = snapshot.logs.pods();
-    let planned = going
-        .into_iter()
-        .filter_map(|container| foreseen(&with_logs, policy, container));
-    let writers = LogWriters::of(snapshot, &staying);
+    let planned = going.into_iter();
+    let planned = planned.filter_map(|(_, container)| foreseen(&with_logs, policy, container));
+    let writers = LogWriters::of(snapshot, staying.iter().map(|(_, container)| *container));
     for container in snapshot.removed.iter().cloned().chain(planned) {
         if seen.insert(container.log_path.clone()) {
             let verdict = container_verdict(&writers, policy, &container);
@@ -88,15 +78,15 @@ struct LogWriters<'a> {
 }
 
 impl<'a> LogWriters<'a> {
-    fn of(snapshot: &Snapshot, staying: &[&'a Container]) -> Self {
-        let file = |it: &&'a Container| {
+    fn of(snapshot: &Snapshot, staying: impl Iterator<Item = &'a Container> + Clone) -> Self {
+        let file = |it: &'a Container| {
             let pod = it.pod.as_ref()?;
             Some((&pod.uid, it.name.as_str(), it.attempt))
         };
         Self {
             unseen: snapshot.seen.containers != Coverage::Whole,
-            ids: staying.iter().map(|it| &it.id).collect(),
-            files: staying.iter().filter_map(file).collect(),
+            ids: staying.clone().map(|it| &it.id).collect(),
+            files: staying.filter_map(file).collect(),
         }
     }
 

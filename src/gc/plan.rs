@@ -213,11 +213,9 @@ impl Plan {
         self.removals.reserve_exact(removals.sum());
         self.kept.reserve_exact(kept.sum());
         let rows = &snapshot.containers;
-        let newest = &verdicts.newest_containers;
-        let mut newer = NewerIds::of(newest, &verdicts.containers);
-        for place in index.containers.oldest_first() {
-            let (Some(row), Some(verdict)) = (rows.get(place), verdicts.containers.get(place))
-            else {
+        let mut newer = NewerIds::of(&verdicts.newest_containers, &verdicts.containers);
+        for (place, row) in index.oldest_containers() {
+            let Some(verdict) = verdicts.containers.get(place) else {
                 continue;
             };
             let state = knowledge.at(index.pod_of_container(place));
@@ -228,11 +226,9 @@ impl Plan {
             });
         }
         let rows = &snapshot.sandboxes;
-        let newest = &verdicts.newest_sandboxes;
-        let mut newer = NewerIds::of(newest, &verdicts.sandboxes);
-        for place in index.sandboxes.oldest_first() {
-            let (Some(row), Some(verdict)) = (rows.get(place), verdicts.sandboxes.get(place))
-            else {
+        let mut newer = NewerIds::of(&verdicts.newest_sandboxes, &verdicts.sandboxes);
+        for (place, row) in index.oldest_sandboxes() {
+            let Some(verdict) = verdicts.sandboxes.get(place) else {
                 continue;
             };
             let pod = index.pod_of_sandbox(place);
@@ -305,12 +301,8 @@ impl Plan {
             let planned = counts.remove.entry(reason).or_default();
             *planned = planned.saturating_sub(1);
             *counts.keep.entry(KeepReason::TooYoung).or_default() += 1;
-            self.kept.push(KeptObject {
-                subject,
-                reason: KeepReason::TooYoung,
-                detail: Box::default(),
-                quarantine: None,
-            });
+            let young = Verdict::Keep(KeepReason::TooYoung);
+            self.push(subject, None, young, Arc::default);
         }
         for counts in self.summary.values_mut() {
             counts.remove.retain(|_, count| *count > 0);
