@@ -86,6 +86,11 @@ pub type LookResult<T> = Result<T, runtime::Error>;
 /// A list of a look, or why it is missing.
 pub type ListResult<T> = LookResult<runtime::Listing<T>>;
 
+/// Returns the rows of a list; none if it is missing.
+pub fn rows<T>(list: &ListResult<T>) -> &[T] {
+    list.as_ref().map_or(&[], |list| &list.rows)
+}
+
 /// Takes looks and shares them. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct Observer {
@@ -433,10 +438,10 @@ async fn look(
         logs,
         pods: answer.pods,
         pod_origin: answer.origin,
-        pod_history: memory.pod_histories.at(started.min(answer.at), taken_at),
+        pod_history: memory.pod_histories.at(look, answer.at),
         outage: inner.outages.lock().note(weights.over_limit(), look),
         exits_unknown: details.exits_unknown,
-        last_exits: memory.pod_histories.correct_exits(exits, started, taken_at),
+        last_exits: memory.pod_histories.correct_exits(exits, look),
         timings,
     }
 }

@@ -12,7 +12,7 @@ use super::end::EarlyEnd;
 use super::{PassRun, Phase};
 use crate::gc::PodKnowledge;
 use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid, Target};
-use crate::snapshot::{Look, Weight};
+use crate::snapshot::{Look, Weight, rows};
 
 /// A list counts as fitting well below its limit, so that the next pods do not fill it at once.
 const FITS_PERCENT: u64 = 90;
@@ -158,11 +158,16 @@ impl PassRun<'_> {
         let mut pods: Vec<(&PodUid, Vec<Target>)> = pods.into_iter().collect();
         let exit = |uid: &PodUid| look.last_exits.get(uid).copied();
         pods.sort_by_key(|(uid, _)| exit(uid).unwrap_or(Timestamp::MAX));
-        let containers = look.containers.as_ref().map_or(0, |list| list.rows.len());
-        let sandboxes = look.sandboxes.as_ref().map_or(0, |list| list.rows.len());
+        let (containers, sandboxes) = (rows(&look.containers), rows(&look.sandboxes));
         let mut wanted = BTreeMap::from([
-            (Target::Containers, surplus(weights.containers, containers)),
-            (Target::Sandboxes, surplus(weights.sandboxes, sandboxes)),
+            (
+                Target::Containers,
+                surplus(weights.containers, containers.len()),
+            ),
+            (
+                Target::Sandboxes,
+                surplus(weights.sandboxes, sandboxes.len()),
+            ),
         ]);
         let mut chosen = BTreeSet::new();
         for (uid, rows) in pods {

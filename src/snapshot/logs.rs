@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::pod_history::before;
 use super::queries::{Queries, QueryLimits};
 use super::{ListResult, LookMemory, PodHistories, timed};
 use crate::logs::{ENTRIES_MAX, Roots, scan};
@@ -116,7 +115,6 @@ impl LogHistory {
         owner: impl Fn(&PodUid) -> DirOwner,
         look: LookStart,
     ) {
-        let then = |at: &Instant| before(look.at, look.began.saturating_duration_since(*at));
         if forgets(logs, self.orphans.len()) {
             let present: BTreeSet<&str> = logs.dirs.iter().map(|dir| dir.path.as_str()).collect();
             self.orphans
@@ -135,7 +133,7 @@ impl LogHistory {
             {
                 self.orphans.insert(dir.path.clone(), look.began);
             }
-            dir.orphan_since = self.orphans.get(&dir.path).map(then);
+            dir.orphan_since = self.orphans.get(&dir.path).map(|at| look.wall_time_of(*at));
         }
     }
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::whole_pods::whole_pods;
-use super::{ListResult, LookResult, Timings, Weights};
+use super::{ListResult, LookResult, Timings, Weights, rows};
 use crate::config::Config;
 use crate::model::{
     Container, ContainerState, Coverage, Filesystems, Image, Images, ListCoverage, Logs,
@@ -152,15 +152,15 @@ impl Look {
 
     /// Says whether the list has a container without its id: it may be any.
     pub fn lacks_container_ids(&self) -> bool {
-        let rows = self.containers.iter().flat_map(|list| list.rows.iter());
-        rows.into_iter().any(|row| row.id.is_stand_in())
+        rows(&self.containers)
+            .iter()
+            .any(|row| row.id.is_stand_in())
     }
 
     /// Returns the number of records in both lists.
     pub fn rows(&self) -> u64 {
-        let containers = self.containers.as_ref().map_or(0, |list| list.rows.len());
-        let sandboxes = self.sandboxes.as_ref().map_or(0, |list| list.rows.len());
-        u64::try_from(containers + sandboxes).unwrap_or(u64::MAX)
+        let count = rows(&self.containers).len() + rows(&self.sandboxes).len();
+        u64::try_from(count).unwrap_or(u64::MAX)
     }
 
     /// Says whether a list lacks records because time ran out; the next look goes on there.

@@ -8,18 +8,18 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use self::exit_steps::ExitSteps;
-use super::ListResult;
 use super::statuses::KNOWN_MAX;
 use super::whole_pods::whole_pods;
+use super::{ListResult, rows};
 use crate::model::{
     ConfigSource, Container, ContainerState, Coverage, Logs, PodHistory, PodList, PodSandbox,
     PodSandboxState, PodUid, pod_uid_of,
 };
-use crate::pods::PodsAnswer;
+use crate::pods::{LookStart, PodsAnswer};
 use crate::system::maps::IdSet;
 
 /// The pods of which the runtime or the log roots have something.
@@ -122,23 +122,21 @@ impl PodHistories {
     /// Remembers the source of each pod, from its sandboxes: the last sandbox may be removed before the
     /// containers. If two differ, the one that keeps more counts.
     fn note_sources(&mut self, found: &NodeLists<'_>) {
-        for sandbox in found.sandboxes.iter().flat_map(|list| list.rows.iter()) {
-            let entry = sandbox
-                .pod
-                .as_ref()
-                .and_then(|pod| self.pods.get_mut(&pod.uid));
-            if let Some(entry) = entry {
+        for sandbox in rows(found.sandboxes) {
+            if let Some(pod) = &sandbox.pod
+                && let Some(entry) = self.pods.get_mut(&pod.uid)
+            {
                 entry.config_source = entry.config_source.max(sandbox.config_source);
             }
         }
     }
 
-    /// Returns what planning may know, for the look that started at `started`, with the wall clock `taken_at`.
-    /// If the look repeats an earlier answer, `started` is that answer's time, so that one answer never counts
-    /// twice.
-    pub(super) fn at(&self, started: Instant, taken_at: Timestamp) -> BTreeMap<PodUid, PodHistory> {
-        // The look's own answer came after `started`: its age is 0.
-        let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
+    /// Returns what planning may know at a look. If the look repeats an earlier answer, ages count to that answer, so
+    /// that one answer never counts twice.
+    pub(super) fn at(&self, look: LookStart, answered_at: Instant) -> BTreeMap<PodUid, PodHistory> {
+        // The look's own answer came after its beginning: its age is 0.
+        let began = look.began.min(answered_at);
+        let then = |at: Instant| LookStart { began, ..look }.wall_time_of(at);
         let history_of = |entry: &PodEntry| PodHistory {
             absent_since: entry.absent_since.map(then),
             over_since: entry.over_since.map(then),
@@ -150,20 +148,17 @@ impl PodHistories {
             .collect()
     }
 
-    /// Returns when each pod's last container exited, for the look that started at `started`, with the wall clock
-    /// `taken_at`. A pod that lived at a look ended after it, and no exit gets older than by the time that passed,
-    /// however far the wall clock stepped since.
+    /// Returns when each pod's last container exited, by the wall clock of a look. A pod that lived at a look ended
+    /// after it, and no exit gets older than by the time that passed, however far the wall clock stepped since.
     pub(super) fn correct_exits(
         &mut self,
         last_exits: &BTreeMap<PodUid, Timestamp>,
-        started: Instant,
-        taken_at: Timestamp,
+        look: LookStart,
     ) -> BTreeMap<PodUid, Timestamp> {
-        let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
-        let mut exits = self.exits.correct(last_exits, started, taken_at);
+        let mut exits = self.exits.correct(last_exits, look);
         for (uid, exit) in &mut exits {
             let lived_at = self.pods.get(uid).and_then(|entry| entry.lived_at);
-            *exit = lived_at.map_or(*exit, |at| then(at).max(*exit));
+            *exit = lived_at.map_or(*exit, |at| look.wall_time_of(at).max(*exit));
         }
         exits
     }
@@ -263,12 +258,6 @@ impl<'a> AnswerTrust<'a> {
     }
 }
 
-/// Returns the time so long before.
-pub(super) fn before(at: Timestamp, age: Duration) -> Timestamp {
-    let age = SignedDuration::try_from(age).ok();
-    age.and_then(|age| at.checked_sub(age).ok()).unwrap_or(at)
-}
-
 impl<'a> NodeLists<'a> {
     pub(super) fn new(
         unknown_is_dead: bool,
@@ -294,12 +283,10 @@ impl<'a> NodeLists<'a> {
     where
         'a: 'b,
     {
-        let containers = self.containers.iter().flat_map(|list| list.rows.iter());
-        let sandboxes = self.sandboxes.iter().flat_map(|list| list.rows.iter());
-        let pods = containers
-            .map(|it| &it.pod)
-            .chain(sandboxes.map(|it| &it.pod));
-        pods.flatten().map(|pod| &pod.uid).chain(of_logs).collect()
+        let of_containers = rows(self.containers).iter().map(|it| &it.pod);
+        let of_sandboxes = rows(self.sandboxes).iter().map(|it| &it.pod);
+        let pods = of_containers.chain(of_sandboxes).flatten();
+        pods.map(|pod| &pod.uid).chain(of_logs).collect()
     }
 
     fn uids_of_logs(&self) -> Vec<PodUid> {
@@ -309,26 +296,26 @@ impl<'a> NodeLists<'a> {
 
     /// Finds the pods of which something runs or is ready, or may run.
     fn living(&self) -> IdSet<&'a PodUid> {
-        let containers = self.containers.iter().flat_map(|list| list.rows.iter());
-        let sandboxes = self.sandboxes.iter().flat_map(|list| list.rows.iter());
-        let running = containers.filter(|it| match it.state {
+        let (containers, sandboxes) = (rows(self.containers), rows(self.sandboxes));
+        let running = containers.iter().filter(|it| match it.state {
             ContainerState::Running => true,
             ContainerState::Unknown => !self.unknown_is_dead,
             ContainerState::Created | ContainerState::Exited => false,
         });
-        let ready = sandboxes.filter(|it| it.state == PodSandboxState::Ready);
+        let ready = sandboxes
+            .iter()
+            .filter(|it| it.state == PodSandboxState::Ready);
         let pods = running.map(|it| &it.pod).chain(ready.map(|it| &it.pod));
         pods.flatten().map(|pod| &pod.uid).collect()
     }
 
     /// Finds the pods of which something was created or exited at this time or later, or may have.
     fn younger(&self, then: Timestamp, last_exits: &BTreeMap<PodUid, Timestamp>) -> IdSet<PodUid> {
-        let containers = self.containers.iter().flat_map(|list| list.rows.iter());
-        let containers = containers.filter(|it| {
+        let containers = rows(self.containers).iter().filter(|it| {
             let has_exited = it.state == ContainerState::Exited;
             it.created_at >= then || has_exited && it.finished_at.is_none_or(|at| at >= then)
         });
-        let sandboxes = self.sandboxes.iter().flat_map(|list| list.rows.iter());
+        let sandboxes = rows(self.sandboxes).iter();
         let sandboxes = sandboxes.filter(|it| it.created_at >= then);
         let pods = containers
             .map(|it| &it.pod)

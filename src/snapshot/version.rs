@@ -10,18 +10,14 @@ impl Observer {
     }
 }
 
-/// Asks for the version, and publishes it for callers that cannot wait for the look.
+/// Asks for the version, and publishes it for callers that cannot wait for the look. Asks again if the first call only
+/// finds that the old connection is dead: a runtime that was restarted long ago must not look down.
 pub(super) async fn version(inner: &ObserverInner) -> LookResult<runtime::Version> {
-    let answer = version_with_retry(&inner.client()).await;
-    inner.flight.lock().version = Some(answer.clone());
-    answer
-}
-
-/// Asks again if the first call only finds that the old connection is dead: a runtime that was restarted long
-/// ago must not look down.
-async fn version_with_retry(client: &runtime::Client) -> LookResult<runtime::Version> {
-    match client.version().await {
+    let client = inner.client();
+    let answer = match client.version().await {
         Err(runtime::Error::Unreachable { .. }) => client.version().await,
         answer => answer,
-    }
+    };
+    inner.flight.lock().version = Some(answer.clone());
+    answer
 }

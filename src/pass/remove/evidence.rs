@@ -19,7 +19,7 @@ use crate::model::{
 };
 use crate::pass::Runner;
 use crate::runtime::ContainerStatus;
-use crate::snapshot::Look;
+use crate::snapshot::{Look, rows};
 use crate::state::EvidenceBounds;
 use crate::system::clock;
 
@@ -94,14 +94,10 @@ impl EvidenceKeeper {
         };
         let listed = look.pods.known();
         let owner = listed.and_then(|list| list.owners.get(&pod.uid).cloned());
-        let sandboxes = look.sandboxes.iter().flat_map(|list| list.rows.iter());
         let is_its = |it: &Arc<_>| Arc::ptr_eq(it, pod) || it.uid == pod.uid;
-        let sandbox = sandboxes
-            .into_iter()
-            .find(|sandbox| sandbox.pod.as_ref().is_some_and(is_its));
-        let labels = sandbox
-            .into_iter()
-            .flat_map(|sandbox| sandbox.labels.iter());
+        let mut sandboxes = rows(&look.sandboxes).iter();
+        let sandbox = sandboxes.find(|sandbox| sandbox.pod.as_ref().is_some_and(is_its));
+        let labels = sandbox.into_iter().flat_map(|it| it.labels.iter());
         let kept = labels.filter(|(key, _)| self.config.keeps_label(key));
         let kept = kept.take(LABELS_MAX).map(|(key, value)| {
             let text = |text: &str| cut(text, TEXT_BYTES_MAX).to_owned();

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::time::Instant;
 
 use crate::model::{PodUid, is_set};
+use crate::pods::LookStart;
 
 /// The smallest step of the wall clock that counts: two clocks are never read at once.
 const STEP_LEAST: SignedDuration = SignedDuration::from_secs(5);
@@ -16,8 +16,7 @@ const STEP_LEAST: SignedDuration = SignedDuration::from_secs(5);
 pub(super) struct ExitSteps {
     /// The exit as the runtime told it, and as it is now.
     moved: BTreeMap<PodUid, (Timestamp, Timestamp)>,
-    /// Both clocks at the latest look.
-    clocks: Option<(Timestamp, Instant)>,
+    latest: Option<LookStart>,
     /// The latest step forward, until one back: when it was by the clock before it, and by how much.
     forward: Option<(Timestamp, SignedDuration)>,
 }
@@ -27,10 +26,9 @@ impl ExitSteps {
     pub(super) fn correct(
         &mut self,
         exits: &BTreeMap<PodUid, Timestamp>,
-        started: Instant,
-        taken_at: Timestamp,
+        look: LookStart,
     ) -> BTreeMap<PodUid, Timestamp> {
-        let step = self.step(started, taken_at);
+        let (taken_at, step) = (look.at, self.step(look));
         if !step.is_zero() {
             let before_step = taken_at.saturating_sub(step).unwrap_or(Timestamp::MIN);
             self.forward = step.is_positive().then_some((before_step, step));
@@ -68,13 +66,11 @@ impl ExitSteps {
 
     /// Returns by how much the wall clock stepped since the look before. The time for which the machine slept counts as
     /// a step forward.
-    fn step(&mut self, started: Instant, taken_at: Timestamp) -> SignedDuration {
-        let Some((before, earlier)) = self.clocks.replace((taken_at, started)) else {
+    fn step(&mut self, look: LookStart) -> SignedDuration {
+        let Some(before) = self.latest.replace(look) else {
             return SignedDuration::ZERO;
         };
-        let passed = started.saturating_duration_since(earlier);
-        let passed = SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
-        let step = taken_at.duration_since(before).saturating_sub(passed);
+        let step = look.wall_time_of(before.began).duration_since(before.at);
         if step.abs() < STEP_LEAST {
             SignedDuration::ZERO
         } else {
@@ -87,17 +83,24 @@ impl ExitSteps {
 mod tests {
     use std::time::Duration;
 
+    use tokio::time::Instant;
+
     use super::*;
 
     const NOW: i64 = 1_800_000_000;
     const HOUR: i64 = 3_600;
+
+    fn look(began: Instant, second: i64) -> LookStart {
+        let at = Timestamp::from_second(second).unwrap();
+        LookStart { at, began }
+    }
 
     /// Looks at one exit of a pod; returns its age in seconds.
     fn age(steps: &mut ExitSteps, started: Instant, exit: i64, taken_at: i64) -> i64 {
         let uid = PodUid::new("a").unwrap();
         let at = |second| Timestamp::from_second(second).unwrap();
         let exits = [(uid.clone(), at(exit))].into();
-        let exits = steps.correct(&exits, started, at(taken_at));
+        let exits = steps.correct(&exits, look(started, taken_at));
         taken_at - exits[&uid].as_second()
     }
 
@@ -143,17 +146,16 @@ mod tests {
         let (mut steps, start) = (ExitSteps::default(), Instant::now());
         let later = |seconds| start + Duration::from_secs(seconds);
         let none = BTreeMap::new();
-        let at = |second| Timestamp::from_second(second).unwrap();
-        steps.correct(&none, start, at(NOW));
+        steps.correct(&none, look(start, NOW));
         let stepped = NOW + HOUR;
-        steps.correct(&none, later(10), at(stepped + 10));
+        steps.correct(&none, look(later(10), stepped + 10));
         assert_eq!(age(&mut steps, later(20), NOW - 2, stepped + 20), 22);
         assert_eq!(age(&mut steps, later(30), NOW - 2, stepped + 30), 32);
         // The pod's last exit is read in the end.
         assert_eq!(age(&mut steps, later(40), NOW + 4, stepped + 40), 36);
         assert_eq!(age(&mut steps, later(50), stepped + 15, stepped + 50), 35);
         // The clock was right before.
-        steps.correct(&none, later(60), at(NOW + 60));
+        steps.correct(&none, look(later(60), NOW + 60));
         assert_eq!(age(&mut steps, later(70), NOW - 2, NOW + 70), 72);
     }
 

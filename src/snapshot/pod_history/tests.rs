@@ -1,5 +1,7 @@
 //! A sequence of looks, and what they record of each pod.
 
+use jiff::SignedDuration;
+
 use super::*;
 use crate::model::{
     ContainerId, ContainerImage, Labels, PodLogDir, PodOrigin, PodRef, PodSandboxId, Pods,
@@ -115,7 +117,19 @@ impl Observer {
         };
         self.histories
             .note(&found, &answer, &self.last_exits, started);
-        self.histories.at(started, self.clock)
+        let look = LookStart {
+            at: self.clock,
+            began: started,
+        };
+        self.histories.at(look, started)
+    }
+
+    fn looks_now(&self) -> LookStart {
+        let began = Instant::now();
+        LookStart {
+            at: self.clock,
+            began,
+        }
     }
 
     /// Returns for how many seconds the pod has been absent and finished.
@@ -454,17 +468,15 @@ async fn an_exit_is_later_than_the_last_look_that_saw_the_pod_live() {
         node.look("ab", "ab");
     }
     node.clock += SignedDuration::from_hours(1);
-    let (exits, now) = (&node.last_exits, Instant::now());
-    let exits = node.histories.correct_exits(exits, now, node.clock);
+    let (exits, look) = (&node.last_exits, node.looks_now());
+    let exits = node.histories.correct_exits(exits, look);
     let age = |exits: &BTreeMap<PodUid, Timestamp>, name| {
         node.clock.duration_since(exits[&uid(name)]).as_secs()
     };
     assert_eq!(age(&exits, "a"), 3);
     // An exit that is known to be later counts.
     node.last_exits.insert(uid("a"), node.clock - SECOND);
-    let exits = node
-        .histories
-        .correct_exits(&node.last_exits, now, node.clock);
+    let exits = node.histories.correct_exits(&node.last_exits, look);
     assert_eq!(exits[&uid("a")], node.clock - SECOND);
 }
 
@@ -473,14 +485,15 @@ async fn another_source_ends_what_the_last_one_said_and_makes_no_exit_older() {
     let mut node = Observer::new();
     node.last_exits.insert(uid("a"), node.clock - SECOND);
     node.look("a", "");
-    let (exits, now) = (node.last_exits.clone(), Instant::now());
-    node.histories.correct_exits(&exits, now, node.clock);
+    let exits = node.last_exits.clone();
+    node.histories.correct_exits(&exits, node.looks_now());
     node.clock += SignedDuration::from_hours(1);
-    node.histories.correct_exits(&exits, now, node.clock);
+    let look = node.looks_now();
+    node.histories.correct_exits(&exits, look);
     node.histories.forget_answers();
-    let known = node.histories.at(now, node.clock);
+    let known = node.histories.at(look, look.began);
     assert_eq!(node.ages(&known, "a"), [None, None]);
-    let exits = node.histories.correct_exits(&exits, now, node.clock);
+    let exits = node.histories.correct_exits(&exits, look);
     assert_eq!(exits[&uid("a")], node.clock - SECOND);
 }
 
