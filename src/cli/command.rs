@@ -27,7 +27,7 @@ use crate::model::{PastFailure, Pods, PodsUnknown};
 use crate::pass::Runner;
 use crate::pods::Freshness;
 use crate::snapshot::Look;
-use crate::state::{self, Journal, LastingOutage, PastFailures};
+use crate::state::{self, Journal};
 use crate::system::blocking::BlockingPool;
 
 /// How long the command waits for the state directory.
@@ -63,9 +63,9 @@ async fn remembered(config: &Config, runner: &Runner) -> Vec<PastFailure> {
         return Vec::new();
     };
     let read = move || {
-        let failures = state::ask(&dir, &PastFailures);
+        let failures = state::read_failures(&dir);
         let failures = failures.map_err(|error| format!("{}: {error}", dir.display()));
-        let outage = state::ask(&dir, &LastingOutage).unwrap_or_default();
+        let outage = state::read_outage(&dir).unwrap_or_default();
         (state::read_ages(&dir), outage, failures)
     };
     let failures = match BlockingPool::new(1).run(STATE_PATIENCE, read).await {

@@ -112,7 +112,7 @@ mod tests {
     use prometheus_client::metrics::counter::Counter;
 
     use super::*;
-    use crate::state::{self, LastingOutage};
+    use crate::state;
 
     /// A look by a wall clock that stands still.
     fn look(began: Instant) -> LookStart {
@@ -208,7 +208,8 @@ mod tests {
         outages.remember(Some(known), journal.clone());
         let boots = outages.note(Some(true), look(start)).unwrap();
         assert_eq!(boots.first_seen, Timestamp::UNIX_EPOCH);
-        assert_eq!(journal.ask(LastingOutage).await.unwrap(), Some(known));
+        journal.settled(Duration::from_secs(10)).await;
+        assert_eq!(state::read_outage(dir.path()).unwrap(), Some(known));
         let at = known + SignedDuration::from_hours(1);
         let set = outages.note(Some(true), LookStart { at, began: start });
         assert_eq!(set.unwrap().first_seen, known);

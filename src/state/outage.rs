@@ -4,27 +4,14 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::Connection;
 
 use super::database::Writing;
-use super::filter::Question;
 use crate::model::is_set;
 
 /// Two beginnings that differ by less are one: each look computes it anew.
 const SAME: SignedDuration = SignedDuration::from_secs(1);
 
-/// Since when an outage lasts.
-#[derive(Clone, Copy, Debug)]
-pub struct LastingOutage;
-
 /// What waits to be written: since when an outage lasts, or that none does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OutageWrite(pub(super) Option<Timestamp>);
-
-impl Question for LastingOutage {
-    type Answer = Option<Timestamp>;
-
-    fn answer(&self, sql: &Connection) -> rusqlite::Result<Option<Timestamp>> {
-        read(sql)
-    }
-}
 
 /// Writes it, unless it is there: most looks cost no flush.
 pub(super) fn put(writing: &Writing<'_>, since: Option<Timestamp>) -> rusqlite::Result<()> {

@@ -8,7 +8,6 @@ use rusqlite::Connection;
 
 use super::ages::ImageAges;
 use super::database::{Database, DatabaseLimits, Error, NAME, Sync, Writing, evidence_room};
-use super::filter::Question;
 use super::lock::{Lock, Unusable};
 use super::passes::{self, History};
 use super::{files, hold, outage};
@@ -244,16 +243,20 @@ fn carry(writing: &Writing<'_>, found: &Stored) -> rusqlite::Result<()> {
     found.ages.write(writing.sql)
 }
 
-/// Which sandboxes failed.
-#[derive(Clone, Copy, Debug)]
-pub struct PastFailures;
+/// Reads which sandboxes failed, beside a service that may be writing.
+///
+/// # Errors
+/// If there is no database, or it cannot be read.
+pub fn read_failures(dir: &Path) -> Result<Vec<PastFailure>, Error> {
+    Database::read_beside(dir, passes::failures)
+}
 
-impl Question for PastFailures {
-    type Answer = Vec<PastFailure>;
-
-    fn answer(&self, sql: &Connection) -> rusqlite::Result<Vec<PastFailure>> {
-        passes::failures(sql)
-    }
+/// Reads since when an outage lasts, beside a service that may be writing.
+///
+/// # Errors
+/// If there is no database, or it cannot be read.
+pub fn read_outage(dir: &Path) -> Result<Option<Timestamp>, Error> {
+    Database::read_beside(dir, outage::read)
 }
 
 /// Reads the image ages beside a service that may be writing; none if they cannot be read: then every image is young.

@@ -1,6 +1,6 @@
 //! Failed sandboxes.
 
-use super::super::{PastFailures, ask};
+use super::super::read_failures;
 use super::*;
 use crate::model::PastFailure;
 
@@ -50,7 +50,7 @@ fn the_last_failure_of_each_is_reported_until_its_removal() {
     ];
     live(dir.path(), &entries);
     let wanted = [past(4, "no", 1, Some(4)), past(1, "two", 2, Some(60))];
-    assert_eq!(ask(dir.path(), &PastFailures).unwrap(), wanted);
+    assert_eq!(read_failures(dir.path()).unwrap(), wanted);
     assert_eq!(history(dir.path()).failures, wanted);
 }
 
@@ -85,7 +85,7 @@ fn never_keeps_more_than_its_bound() {
 #[test]
 fn without_a_database_nothing_is_read_or_made() {
     let dir = tempfile::tempdir().unwrap();
-    assert!(ask(dir.path(), &PastFailures).is_err());
+    assert!(read_failures(dir.path()).is_err());
     assert!(super::super::read_ages(dir.path()).is_empty());
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
