@@ -16,18 +16,17 @@ const STEPS: u32 = 64;
 /// Returns after what time everything of a target can be removed that `pods.quiet`, `pods.settle` or a
 /// `min_age` keeps now; `None` if they keep nothing.
 pub fn kept_for_a_time(snapshot: &Snapshot, policy: &Policy, target: Target) -> Option<Duration> {
-    let of_pods = policy.pods.quiet.max(policy.pods.settle);
-    let longest = match target {
-        Target::Containers => of_pods.max(policy.containers.min_age),
-        Target::Sandboxes => of_pods.max(policy.sandboxes.min_age),
+    let (min_age, targets) = match target {
+        Target::Containers => (policy.containers.min_age, [target].into()),
+        // A pod's containers hold its sandbox.
+        Target::Sandboxes => {
+            let both = [Target::Containers, target].into();
+            (policy.sandboxes.min_age, both)
+        }
         // Logs and images follow their owners; their own ages do not justify a follow-up.
         Target::Logs | Target::Images => return None,
     };
-    // A pod's containers hold its sandbox.
-    let targets = match target {
-        Target::Sandboxes => [Target::Containers, target].into(),
-        Target::Containers | Target::Logs | Target::Images => [target].into(),
-    };
+    let longest = policy.pods.quiet.max(policy.pods.settle).max(min_age);
     soonest(longest, |later| {
         removable(snapshot, policy, &targets, later)
     })
