@@ -58,6 +58,27 @@ labelled! {
     }
 }
 
+/// The rules of which an explanation says more than their facts: what they wait for, what ends them. Rules of several
+/// targets can share a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[cfg_attr(test, derive(VariantArray))]
+#[strum(serialize_all = "kebab-case")]
+pub(super) enum RuleName {
+    CreatedGrace,
+    MinAge,
+    PodDeleted,
+    KeepFirst,
+    MaxDead,
+    Settle,
+    Grace,
+    /// Keeps what its removal failed of.
+    Quarantine,
+    /// Keeps what unknown containers and sandboxes may use.
+    UsersKnown,
+    /// Keeps everything of a target that is switched off.
+    Enabled,
+}
+
 /// The rules whose facts are stated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stated {
@@ -137,7 +158,7 @@ impl<'f> PlanRules<'f> {
             |rule, said| self.sandbox_words(rule, (place, row), subject, said),
         );
         let keeps = quarantined(self.facts.snapshot, row);
-        veto(&mut lines, stated, "quarantine", keeps, || {
+        veto(&mut lines, stated, RuleName::Quarantine, keeps, || {
             let until = self.facts.snapshot.quarantine.get(&row.id);
             until.map_or_else(
                 || "no failed removal".to_owned(),
@@ -165,10 +186,16 @@ impl<'f> PlanRules<'f> {
             |rule, said| self.facts.image_words(rule, (image, store), subject, said),
         );
         self.switch(&mut lines, stated, subject.target);
-        veto(&mut lines, stated, "users-known", judge.doubt(), || {
-            let users = unknown_users(snapshot);
-            users.unwrap_or_else(|| "every container and sandbox names its images".to_owned())
-        });
+        veto(
+            &mut lines,
+            stated,
+            RuleName::UsersKnown,
+            judge.doubt(),
+            || {
+                let users = unknown_users(snapshot);
+                users.unwrap_or_else(|| "every container and sandbox names its images".to_owned())
+            },
+        );
         lines
     }
 
@@ -195,7 +222,7 @@ impl<'f> PlanRules<'f> {
     /// Adds the rule that keeps what a switched-off target would remove.
     fn switch(&self, lines: &mut Vec<RuleLine>, stated: Stated, target: Target) {
         let off = self.facts.policy.off(target);
-        veto(lines, stated, "enabled", off, || {
+        veto(lines, stated, RuleName::Enabled, off, || {
             switched(&format!("policy.{target}.enabled"), off.is_none())
         });
     }
@@ -222,7 +249,7 @@ fn asked<R: VariantArray + Copy + Into<&'static str>>(
 fn veto(
     lines: &mut Vec<RuleLine>,
     stated: Stated,
-    rule: &'static str,
+    rule: RuleName,
     keeps: Option<KeepReason>,
     words: impl FnOnce() -> String,
 ) {
@@ -231,9 +258,9 @@ fn veto(
         .next()
         .is_some_and(|line| line.said == RuleResult::Removes);
     lines.push(if goes {
-        line(stated, rule, keeps.map(Verdict::Keep), words)
+        line(stated, rule.into(), keeps.map(Verdict::Keep), words)
     } else {
-        not_reached(rule)
+        not_reached(rule.into())
     });
 }
 
@@ -278,4 +305,38 @@ fn clipped(mut text: String) -> String {
         text.push('…');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::containers::ContainerRule;
+    use super::super::images::ImageRule;
+    use super::super::logs::{LogDirRule, LogLinkRule};
+    use super::super::sandboxes::SandboxRule;
+    use super::*;
+
+    fn names<R: VariantArray + Copy + Into<&'static str>>() -> Vec<&'static str> {
+        R::VARIANTS.iter().map(|rule| (*rule).into()).collect()
+    }
+
+    #[test]
+    fn an_explanation_speaks_of_rules_that_are_asked() {
+        let asked = [
+            names::<ContainerRule>(),
+            names::<SandboxRule>(),
+            names::<ImageRule>(),
+            names::<LogDirRule>(),
+            names::<LogLinkRule>(),
+        ]
+        .concat();
+        let vetoes = [
+            RuleName::Quarantine,
+            RuleName::UsersKnown,
+            RuleName::Enabled,
+        ];
+        for rule in RuleName::VARIANTS {
+            let name: &str = (*rule).into();
+            assert!(asked.contains(&name) != vetoes.contains(rule), "{name}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ mod words;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::detail::PlanRules;
+use super::detail::{PlanRules, RuleName};
 pub use super::detail::{RuleLine, RuleResult, Wording};
 pub use super::facts::PlanFacts;
 use super::facts::short;
@@ -177,6 +177,12 @@ impl<'a> Explainer<'a> {
         removed.chain(kept)
     }
 
+    /// Returns the object of a target with this id.
+    fn object(&self, target: Target, id: &str) -> Option<JudgedObject<'a>> {
+        let mut judged = self.judged();
+        judged.find(|it| it.subject.target == target && it.subject.id == *id)
+    }
+
     /// Explains the verdict on one object.
     pub fn explain(&self, judged: JudgedObject<'a>) -> Explanation {
         let rules = self.rules(judged);
@@ -221,10 +227,10 @@ impl<'a> Explainer<'a> {
     }
 }
 
-/// Returns the rule that decided.
-fn decided(rules: &[RuleLine]) -> Option<&str> {
-    let line = rules.iter().find(|line| line.decides);
-    line.map(|line| &*line.rule)
+/// Returns the rule that decided, if an explanation says more of it.
+fn decided(rules: &[RuleLine]) -> Option<RuleName> {
+    let line = rules.iter().find(|line| line.decides)?;
+    line.rule.parse().ok()
 }
 
 /// Names an object as people do: its kind, short id, and what it belongs to.

@@ -4,7 +4,7 @@ use super::super::facts::{PlanFacts, span};
 use super::super::images::{ImageRule, space_wanted, used_percent};
 use super::super::{Subject, Verdict};
 use super::records::{and_more, record};
-use super::switched;
+use super::{RuleName, switched};
 use crate::model::{Image, ImageMatcher, ImageStore};
 
 impl PlanFacts<'_> {
@@ -97,7 +97,7 @@ impl PlanFacts<'_> {
         {
             return "it was used after this look, or a clock was set back".to_owned();
         }
-        self.bound_words("min-age", subject)
+        self.bound_words(RuleName::MinAge, subject)
     }
 
     fn room(&self, store: &ImageStore, subject: &Subject, said: Option<Verdict>) -> String {

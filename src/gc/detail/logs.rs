@@ -3,6 +3,7 @@
 use super::super::facts::{PlanFacts, short};
 use super::super::logs::{ContainerLogRule, LogDirRule, LogLinkRule};
 use super::super::{Subject, Verdict};
+use super::RuleName;
 use super::records::record;
 use crate::model::{LinkTarget, LinkedContainer, LogLink};
 
@@ -26,7 +27,7 @@ impl PlanFacts<'_> {
             (Rule::PodExists | Rule::PodUnknown | Rule::Settle | Rule::PodDeleted, _) => {
                 return self.pod_words(subject, said);
             }
-            (Rule::Grace, _) => return self.bound_words("grace", subject),
+            (Rule::Grace, _) => return self.bound_words(RuleName::Grace, subject),
         };
         words.to_owned()
     }

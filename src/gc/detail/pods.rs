@@ -8,6 +8,7 @@ use super::super::age::at_least;
 use super::super::containers::counts_from;
 use super::super::facts::{PlanFacts, span};
 use super::super::{PodKnowledge, Subject, Verdict};
+use super::RuleName;
 use crate::model::{KUBELET_SYNCS_IN, Outage, SourcePod, Target};
 
 /// What a rule waits for: that a time is long enough ago.
@@ -21,16 +22,16 @@ pub(in super::super) struct AgeBound {
 
 impl PlanFacts<'_> {
     /// Returns what a rule waits for; `None` if that is not known, or if time does not help.
-    pub(in super::super) fn bound(&self, rule: &str, subject: &Subject) -> Option<AgeBound> {
+    pub(in super::super) fn bound(&self, rule: RuleName, subject: &Subject) -> Option<AgeBound> {
         let policy = self.policy;
         let history = self.history(subject.pod.as_deref());
         let created = subject.created_at;
         let (done, since, minimum, setting) = match (rule, subject.target) {
-            ("created-grace", _) => {
+            (RuleName::CreatedGrace, _) => {
                 let grace = policy.containers.created_grace;
                 ("created", created, grace, "policy.containers.created_grace")
             }
-            ("min-age", Target::Containers) => {
+            (RuleName::MinAge, Target::Containers) => {
                 let (_, row) = self.container(&subject.id)?;
                 let since = counts_from(policy.containers.age_from, row)?;
                 let done = match row.finished_at {
@@ -47,32 +48,32 @@ impl PlanFacts<'_> {
                     "policy.containers.min_age",
                 )
             }
-            ("min-age", Target::Sandboxes) => (
+            (RuleName::MinAge, Target::Sandboxes) => (
                 "created",
                 created,
                 policy.sandboxes.min_age,
                 "policy.sandboxes.min_age",
             ),
-            ("min-age", Target::Images) => (
+            (RuleName::MinAge, Target::Images) => (
                 "first seen",
                 created,
                 policy.images.min_age,
                 "policy.images.min_age",
             ),
-            ("settle", _) => (
+            (RuleName::Settle, _) => (
                 "absent",
                 history?.absent_since?,
                 policy.pods.settle,
                 "pods.settle",
             ),
             // A list over its limit ends at no known time.
-            ("pod-deleted" | "max-dead", _) if self.outage().is_none() => (
+            (RuleName::PodDeleted | RuleName::MaxDead, _) if self.outage().is_none() => (
                 "over",
                 history?.over_since?,
                 policy.pods.quiet,
                 "pods.quiet",
             ),
-            ("grace", _) => {
+            (RuleName::Grace, _) => {
                 let dir = self.log_dir(subject)?;
                 let orphan = dir.orphan_since?;
                 let (done, since) = if dir.modified_at > orphan {
@@ -92,7 +93,7 @@ impl PlanFacts<'_> {
         })
     }
 
-    pub(super) fn bound_words(&self, rule: &str, subject: &Subject) -> String {
+    pub(super) fn bound_words(&self, rule: RuleName, subject: &Subject) -> String {
         let Some(bound) = self.bound(rule, subject) else {
             let missing = match subject.target {
                 Target::Logs => "it was not seen to be an orphan before",

@@ -4,7 +4,7 @@ use super::super::containers::ContainerRule;
 use super::super::facts::{PlanFacts, short};
 use super::super::sandboxes::SandboxRule;
 use super::super::{Limit, Subject, Verdict};
-use super::{PlanRules, switched};
+use super::{PlanRules, RuleName, switched};
 use crate::model::{Container, ContainerState, Coverage, Labels, PodSandbox, Target};
 
 impl PlanRules<'_> {
@@ -24,7 +24,7 @@ impl PlanRules<'_> {
         };
         match rule {
             Rule::CreatedGrace if row.state == ContainerState::Created => {
-                facts.bound_words("created-grace", subject)
+                facts.bound_words(RuleName::CreatedGrace, subject)
             }
             Rule::Running | Rule::CreatedGrace => format!("its state is {state}"),
             Rule::Unmanaged => made_by(subject).to_owned(),
@@ -33,7 +33,7 @@ impl PlanRules<'_> {
                 let switch = switched("policy.containers.include_unknown", rules.include_unknown);
                 format!("its state is {state}; {switch}")
             }
-            Rule::MinAge => facts.bound_words("min-age", subject),
+            Rule::MinAge => facts.bound_words(RuleName::MinAge, subject),
             Rule::PodDeleted => facts.end_words(subject, said),
             Rule::KeepFirst => {
                 let switch = switched("policy.containers.keep_first", rules.keep_first);
@@ -74,7 +74,7 @@ impl PlanRules<'_> {
             Rule::Containers => facts.containers_in_words(row, said),
             Rule::Unmanaged => made_by(subject).to_owned(),
             Rule::Protect => facts.protection(subject, Some(&row.labels), said),
-            Rule::MinAge => facts.bound_words("min-age", subject),
+            Rule::MinAge => facts.bound_words(RuleName::MinAge, subject),
             Rule::PodDeleted => facts.end_words(subject, said),
             Rule::Superseded if said.is_none() => "it is the newest of its pod".to_owned(),
             Rule::Superseded => facts.newest_sandbox(place).map_or_else(

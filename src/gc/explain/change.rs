@@ -7,7 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::super::facts::{PlanFacts, span};
 use super::super::wait::at_later;
 use super::super::{PodDoubt, PodKnowledge, Subject, Verdict, plan};
-use super::{Explainer, JudgedObject, ObjectHolder, RuleLine, Since, VerdictChange, decided};
+use super::{
+    Explainer, JudgedObject, ObjectHolder, RuleLine, RuleName, Since, VerdictChange, decided,
+};
 use crate::model::{ContainerState, KeepReason, RemoveReason, Target, Targets};
 
 /// Consecutive waits that an explanation adds up: one for each rule that ends by time alone.
@@ -71,11 +73,7 @@ impl<'a> Explainer<'a> {
             let plan = plan(&snapshot, self.facts.policy, &Targets::all().0);
             let facts = PlanFacts::of(&snapshot, self.facts.policy, &plan);
             let later = Explainer::of(&facts, &plan, self.source);
-            let subject = judged.subject;
-            let is_it = |it: &JudgedObject<'_>| {
-                it.subject.target == subject.target && it.subject.id == subject.id
-            };
-            let then = later.judged().find(is_it)?;
+            let then = later.object(judged.subject.target, &judged.subject.id)?;
             wait.then = then.verdict;
             let rules = later.rules(then);
             let rule = decided(&rules).filter(|_| matches!(then.verdict, Verdict::Keep(_)));
@@ -90,8 +88,8 @@ impl<'a> Explainer<'a> {
     }
 
     /// Returns how long a rule still keeps an object, and the setting that says so; `None` if time does not help.
-    fn left_of(&self, subject: &Subject, rule: &str) -> Option<(Duration, &'static str)> {
-        if rule == "quarantine" {
+    fn left_of(&self, subject: &Subject, rule: RuleName) -> Option<(Duration, &'static str)> {
+        if rule == RuleName::Quarantine {
             let (_, sandbox) = self.facts.sandbox(&subject.id)?;
             let until = *self.facts.snapshot.quarantine.get(&sandbox.id)?;
             return Some((self.left(until, Duration::ZERO)?, "quarantine"));
@@ -121,7 +119,7 @@ impl<'a> Explainer<'a> {
     ) -> Vec<String> {
         let section = subject.target.label();
         let own = |words: &str| vec![words.to_owned()];
-        if decided(rules) == Some("enabled") {
+        if decided(rules) == Some(RuleName::Enabled) {
             return vec![format!("set policy.{section}.enabled: true")];
         }
         match reason {
@@ -139,7 +137,7 @@ impl<'a> Explainer<'a> {
             KeepReason::Newest | KeepReason::PodExists | KeepReason::PodsUnknown => {
                 self.to_end_pod(subject)
             }
-            KeepReason::WithinLimits if decided(rules) == Some("keep-first") => vec![
+            KeepReason::WithinLimits if decided(rules) == Some(RuleName::KeepFirst) => vec![
                 "its pod must finish or be deleted".to_owned(),
                 "set policy.containers.keep_first: false".to_owned(),
             ],
@@ -166,14 +164,13 @@ impl<'a> Explainer<'a> {
 
     /// Says what ends the waiting of a young object where time alone does not.
     fn to_end_waiting(&self, subject: &Subject, rules: &[RuleLine]) -> Vec<String> {
-        let rule = decided(rules).unwrap_or_default();
-        let what = match rule {
-            "min-age" if subject.target == Target::Containers => {
+        let what = match decided(rules) {
+            Some(RuleName::MinAge) if subject.target == Target::Containers => {
                 "the runtime must say when it exited"
             }
-            "min-age" => "later looks must find it here, and not in use",
-            "grace" => "a further look must see it as an orphan",
-            "settle" => "a further answer of the pod source must lack its pod",
+            Some(RuleName::MinAge) => "later looks must find it here, and not in use",
+            Some(RuleName::Grace) => "a further look must see it as an orphan",
+            Some(RuleName::Settle) => "a further answer of the pod source must lack its pod",
             _ if self.facts.outage().is_some() => {
                 "the runtime's lists must fit the kubelet's limit again"
             }
@@ -234,10 +231,7 @@ impl<'a> Explainer<'a> {
             1 => String::new(),
             count => format!(", and the other {}", count - 1),
         };
-        let is_it = |it: &JudgedObject<'_>| {
-            it.subject.target == Target::Containers && it.subject.id.as_str() == first.id
-        };
-        let held = self.judged().find(is_it);
+        let held = self.object(Target::Containers, &first.id);
         let (Some(held), Some("keep"), Some(reason)) =
             (held, first.verdict.as_deref(), &first.reason)
         else {
@@ -286,7 +280,7 @@ impl<'a> Explainer<'a> {
         let subject = judged.subject;
         let by_absence = matches!(
             (judged.verdict, decided(rules)),
-            (Verdict::Remove(RemoveReason::PodDeleted), _) | (_, Some("settle"))
+            (Verdict::Remove(RemoveReason::PodDeleted), _) | (_, Some(RuleName::Settle))
         );
         let history = self
             .facts

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::super::{Subject, Verdict};
-use super::{Explainer, JudgedObject, ObjectHolder, PodFacts, RuleLine, decided, title};
+use super::{Explainer, JudgedObject, ObjectHolder, PodFacts, RuleLine, RuleName, decided, title};
 use crate::model::{Container, KeepReason, PodRef, PodSandboxState, Target};
 
 /// Holders that an answer names.
@@ -147,7 +147,7 @@ fn is_by_pod(reason: KeepReason, rules: &[RuleLine]) -> bool {
         | KeepReason::Newest
         | KeepReason::PodExists
         | KeepReason::PodsUnknown => true,
-        KeepReason::TooYoung => !matches!(decided(rules), Some("min-age" | "grace")),
+        KeepReason::TooYoung => !matches!(decided(rules), Some(RuleName::MinAge | RuleName::Grace)),
         KeepReason::StateUnknown
         | KeepReason::HasContainers
         | KeepReason::Unmanaged
