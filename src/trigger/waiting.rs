@@ -33,8 +33,8 @@ impl Worker {
             let wait = admissions.why_waits(queued, now);
             let not_before = until(wait.as_ref(), now);
             let is_shown = record.read(|pass| {
-                let mut asked = queued.automatic_trigger().into_iter();
-                asked.all(|trigger| pass.trigger == *trigger)
+                let asked = queued.automatic_trigger();
+                asked.is_none_or(|trigger| pass.trigger == *trigger)
                     && pass.targets.keys().eq(&queued.targets)
                     && is_same(pass.not_before, not_before)
             });

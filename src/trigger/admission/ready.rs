@@ -181,14 +181,12 @@ impl Admissions {
         let Some(max) = self.brakes.max_passes_per_hour else {
             return Duration::ZERO;
         };
-        let tried = self.tried.get(&target);
-        let count = tried.map_or(0, std::collections::VecDeque::len);
-        match count.checked_sub(max as usize) {
-            None => Duration::ZERO,
+        let Some(others) = max.checked_sub(1) else {
             // With a limit of 0 there is no pass to wait for.
-            Some(oldest) => tried
-                .and_then(|tried| tried.get(oldest))
-                .map_or(Duration::MAX, |since| since.saturating_add(HOUR)),
-        }
+            return Duration::MAX;
+        };
+        let tried = self.tried.get(&target).into_iter().flatten();
+        let first_of_max = tried.rev().nth(others as usize);
+        first_of_max.map_or(Duration::ZERO, |since| since.saturating_add(HOUR))
     }
 }
