@@ -298,10 +298,12 @@ impl Question for EvidenceOf {
             let by_number = format!("{select} WHERE number = ?");
             found.extend(sql.query_row(&by_number, [number], row).optional()?);
         }
-        Ok(match (found.len(), found.pop()) {
-            (1, Some((Some(evidence), log))) => EvidenceFound::One(Box::new(evidence), log),
-            (2.., _) => EvidenceFound::Several,
-            _ => EvidenceFound::None,
+        if found.len() > 1 {
+            return Ok(EvidenceFound::Several);
+        }
+        Ok(match found.pop() {
+            Some((Some(evidence), log)) => EvidenceFound::One(Box::new(evidence), log),
+            Some((None, _)) | None => EvidenceFound::None,
         })
     }
 }

@@ -82,10 +82,7 @@ pub(super) fn set_aside(path: &Path) -> io::Result<()> {
     remove(&aside)?;
     fs::rename(path, &aside)?;
     for ending in LOGS {
-        match fs::rename(beside(path, ending), beside(&aside, ending)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        if_there(fs::rename(beside(path, ending), beside(&aside, ending)))?;
     }
     Ok(())
 }
@@ -109,18 +106,22 @@ pub(super) fn remove_both(path: &Path) -> io::Result<()> {
     remove(path)
 }
 
+/// Accepts that a file is missing.
+fn if_there(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
 fn remove(path: &Path) -> io::Result<()> {
     for ending in [""].into_iter().chain(LOGS) {
         let path = beside(path, ending);
-        let removed = match fs::symlink_metadata(&path) {
+        if_there(match fs::symlink_metadata(&path) {
             // Only an empty one is ours.
             Ok(it) if it.is_dir() => fs::remove_dir(&path),
             _ => fs::remove_file(&path),
-        };
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        })?;
     }
     Ok(())
 }

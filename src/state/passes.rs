@@ -335,23 +335,24 @@ fn newest(sql: &Connection, is_done: bool) -> rusqlite::Result<Vec<Pass>> {
 pub(super) fn failures(sql: &Connection) -> rusqlite::Result<Vec<PastFailure>> {
     let all = "SELECT id, failures, class, substr(error, 1, 2003), failed_at FROM quarantine \
         ORDER BY failed_at, id LIMIT ?";
-    let read = |row: &Row<'_>| {
+    let read = |row: &Row<'_>| -> rusqlite::Result<Option<PastFailure>> {
         let class: String = row.get(2)?;
-        Ok(word(&class).map(|class| {
-            rusqlite::Result::Ok(PastFailure {
-                id: row.get(0)?,
-                failures: row.get(1)?,
-                class,
-                error: row.get(3)?,
-                at: row.get::<_, Option<i64>>(4)?.and_then(time),
-            })
+        let Some(class) = word(&class) else {
+            return Ok(None);
+        };
+        Ok(Some(PastFailure {
+            id: row.get(0)?,
+            failures: row.get(1)?,
+            class,
+            error: row.get(3)?,
+            at: row.get::<_, Option<i64>>(4)?.and_then(time),
         }))
     };
     let rows = sql
         .prepare(all)?
         .query_map([FAILURES_MAX], read)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
-    rows.into_iter().flatten().collect()
+    Ok(rows.into_iter().flatten().collect())
 }
 
 /// Completes a pass whose process ended before it: what was removed after its last report.

@@ -62,17 +62,13 @@ impl StateDir {
         self.database.is_some()
     }
 
-    /// Releases what is no longer in its place in the directory; says whether the lock was lost. If that cannot be
-    /// checked, the lock counts as held, because the old file is still locked.
-    pub(super) fn release_if_lost(&mut self) -> bool {
-        let lost = self.lock.as_ref().is_some_and(|lock| !lock.is_in_place());
-        if lost {
-            self.lock = None;
-        }
-        if lost || self.database.as_ref().is_some_and(|it| !it.is_in_place()) {
-            self.database = None;
-        }
-        lost
+    /// Releases what is no longer in its place in the directory, and the database without its lock; says whether anything
+    /// was lost. If that cannot be checked, the lock counts as held, because the old file is still locked.
+    pub(super) fn release_lost(&mut self) -> bool {
+        let lock = self.lock.take_if(|lock| !lock.is_in_place());
+        let is_lost = |it: &mut Database| lock.is_some() || !it.is_in_place();
+        let database = self.database.take_if(is_lost);
+        lock.is_some() || database.is_some()
     }
 
     /// Opens everything that is not open yet. May be called again after a failure.

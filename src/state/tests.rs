@@ -503,8 +503,8 @@ fn a_database_whose_file_was_removed_is_made_anew() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, _) = live_with(dir.path(), SMALL, &[at(ended(1))]);
     fs::remove_file(file(dir.path())).unwrap();
-    assert!(!store.release_if_lost(), "the lock is still held");
-    assert!(!store.is_open());
+    assert!(store.release_lost());
+    assert!(store.is_locked() && !store.is_open());
     store.open().unwrap();
     store.write(Sync::Now, |it| put(it, at(ended(2)))).unwrap();
     drop(store);

@@ -273,8 +273,7 @@ impl Writer {
     /// Takes the lock if it is not held, and opens the database anew if its file was removed. If that fails for a reason
     /// other than another holder, passes go on without lock and state, as after a start without a usable directory.
     pub(super) fn lock(&mut self) -> Option<LockHeld> {
-        let was_open = self.store.is_open();
-        if self.store.release_if_lost() || (was_open && !self.store.is_open()) {
+        if self.store.release_lost() {
             self.health
                 .failed(1, "the state directory was emptied or replaced");
         }
