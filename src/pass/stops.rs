@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// Grace for removals in flight when the service shuts down or the pass is cancelled. The process must exit
@@ -77,35 +77,29 @@ impl Stops {
 
     /// Waits until something ends the pass and the grace of removals in flight is over.
     pub(super) async fn grace_over(&self) {
-        match self.wait().await {
-            StopCause::Cancelled | StopCause::Held | StopCause::Shutdown => sleep(STOP_GRACE).await,
-            StopCause::Deadline => self.after_deadline(DEADLINE_GRACE).await,
-        }
+        let cause = self.wait().await;
+        sleep_until(self.after(cause, STOP_GRACE, DEADLINE_GRACE)).await;
     }
 
     /// Waits until something ends the pass and the time of its last look is over.
     pub(super) async fn last_look_over(&self) {
-        match self.wait().await {
-            StopCause::Shutdown => {}
-            StopCause::Cancelled | StopCause::Held => sleep(CANCELLED_LOOK).await,
-            StopCause::Deadline => self.after_deadline(DEADLINE_LOOK).await,
+        let cause = self.wait().await;
+        if cause != StopCause::Shutdown {
+            sleep_until(self.after(cause, CANCELLED_LOOK, DEADLINE_LOOK)).await;
         }
     }
 
     /// Returns until when logs of removed containers may go, if the pass must end.
     pub(super) fn logs_may_go_until(&self) -> Option<Instant> {
-        let until = match self.reached()? {
-            StopCause::Cancelled | StopCause::Held | StopCause::Shutdown => {
-                Instant::now() + STOP_LOGS
-            }
-            StopCause::Deadline => self.deadline.unwrap_or_else(Instant::now) + DEADLINE_LOGS,
-        };
-        Some(until)
+        Some(self.after(self.reached()?, STOP_LOGS, DEADLINE_LOGS))
     }
 
-    async fn after_deadline(&self, grace: Duration) {
-        let deadline = self.deadline.unwrap_or_else(Instant::now);
-        sleep_until(deadline + grace).await;
+    /// Returns until when something goes on that has so long after a stop, and so long after the deadline.
+    fn after(&self, cause: StopCause, stop: Duration, deadline: Duration) -> Instant {
+        match cause {
+            StopCause::Cancelled | StopCause::Held | StopCause::Shutdown => Instant::now() + stop,
+            StopCause::Deadline => self.deadline.unwrap_or_else(Instant::now) + deadline,
+        }
     }
 }
 

@@ -24,10 +24,10 @@ pub(in crate::pass) struct Gone(Arc<Mutex<RemovedContainers>>);
 
 #[derive(Debug, Default)]
 struct RemovedContainers {
-    all: Vec<RemovedContainer>,
+    /// Those not handed out yet.
+    new: Vec<RemovedContainer>,
+    /// Those of all whose logs are removed.
     ids: IdSet<ContainerId>,
-    /// Number of containers already handed out.
-    taken: usize,
     /// The newest of each pod.
     last: BTreeMap<PodUid, LastRecord>,
 }
@@ -35,14 +35,7 @@ struct RemovedContainers {
 impl Gone {
     /// Returns the containers not handed out before.
     pub(in crate::pass) fn take(&self) -> Vec<RemovedContainer> {
-        let mut removed = self.0.lock();
-        let new = removed
-            .all
-            .get(removed.taken..)
-            .unwrap_or_default()
-            .to_vec();
-        removed.taken = removed.all.len();
-        new
+        std::mem::take(&mut self.0.lock().new)
     }
 
     pub(in crate::pass) fn has(&self, id: &ContainerId) -> bool {
@@ -65,9 +58,9 @@ impl Gone {
         };
         let mut removed = self.0.lock();
         removed.note_last(&pod, removal, &status, evidence);
-        if !status.log_path.is_empty() && removed.all.len() < GONE_MAX {
+        if !status.log_path.is_empty() && removed.ids.len() < GONE_MAX {
             removed.ids.insert(status.id.clone());
-            removed.all.push(RemovedContainer {
+            removed.new.push(RemovedContainer {
                 id: status.id,
                 name: subject.name.clone(),
                 attempt: subject.attempt,
