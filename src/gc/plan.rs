@@ -180,26 +180,25 @@ impl<'a> Verdicts<'a> {
     }
 }
 
-/// Returns the removals of `due` that a plan on a fresh look confirms.
-pub fn still_due(due: Vec<Removal>, fresh: &Plan) -> Vec<Removal> {
-    let wanted: BTreeMap<(Target, &str), &Removal> = fresh
-        .removals
-        .iter()
-        .map(|removal| {
-            (
-                (removal.subject.target, removal.subject.id.as_str()),
-                removal,
-            )
-        })
-        .collect();
-    due.into_iter()
-        .filter_map(|mut removal| {
-            let key = (removal.subject.target, removal.subject.id.as_str());
-            let fresh = wanted.get(&key)?;
-            removal.superseded_by.clone_from(&fresh.superseded_by);
-            (fresh.expected == removal.expected).then_some(removal)
-        })
-        .collect()
+/// Parts removals into those that a plan on a fresh look confirms, and the others.
+pub fn still_due(due: Vec<Removal>, fresh: &Plan) -> (Vec<Removal>, Vec<Removal>) {
+    let fresh = fresh.removals.iter().map(|removal| {
+        let subject = &removal.subject;
+        ((subject.target, subject.id.as_str()), removal)
+    });
+    let wanted: BTreeMap<(Target, &str), &Removal> = fresh.collect();
+    let (mut confirmed, mut others) = (Vec::new(), Vec::new());
+    for mut removal in due {
+        let key = (removal.subject.target, removal.subject.id.as_str());
+        match wanted.get(&key) {
+            Some(fresh) if fresh.expected == removal.expected => {
+                removal.superseded_by.clone_from(&fresh.superseded_by);
+                confirmed.push(removal);
+            }
+            Some(_) | None => others.push(removal),
+        }
+    }
+    (confirmed, others)
 }
 
 impl Plan {

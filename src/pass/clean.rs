@@ -15,7 +15,7 @@ use super::queue::{NextStep, Queue};
 use super::rescue::is_over;
 use super::{PassRun, Phase, progress};
 use crate::gc::{self, Expected, Plan, Removal};
-use crate::model::{Image, KeepReason, RemoveReason, Target, Text};
+use crate::model::{Image, KeepReason, RemoveReason, Target};
 use crate::snapshot::Look;
 
 /// The most rounds of one target. If each look shows a little more, the next pass goes on.
@@ -202,7 +202,7 @@ impl PassRun<'_> {
         look: &mut Arc<Look>,
     ) -> Result<(), EarlyEnd> {
         let planned = self.report_of(target, |report| report.planned);
-        let mut queue = Queue::new(removals, self.runner.known_failures());
+        let mut queue = Queue::new(removals, self.runner.quarantine.lock().known_failures());
         loop {
             if !queue.is_empty() {
                 self.bounds()?;
@@ -359,12 +359,7 @@ impl PassRun<'_> {
             kept.map(|k| (k.subject.id.as_str(), k.reason)).collect();
         let wanted = fresh.removals.iter();
         let wanted: BTreeSet<&str> = wanted.map(|it| it.subject.id.as_str()).collect();
-        let before: Vec<(Text, RemoveReason)> = due
-            .iter()
-            .map(|removal| (removal.subject.id.clone(), removal.reason))
-            .collect();
-        let due = gc::plan::still_due(due, &fresh);
-        let still: BTreeSet<&str> = due.iter().map(|r| r.subject.id.as_str()).collect();
+        let (due, others) = gc::plan::still_due(due, &fresh);
         // The plan hides an image if the removal of another record of its id failed.
         let images = look.store.known().filter(|_| target == Target::Images);
         let images = images.into_iter().flat_map(|store| store.rows.iter());
@@ -375,29 +370,30 @@ impl PassRun<'_> {
         let mut skipped: BTreeMap<&'static str, u64> = BTreeMap::new();
         self.record.update(|pass| {
             let report = pass.targets.entry(target).or_default();
-            for (id, reason) in before.iter().filter(|(id, _)| !still.contains(id.as_str())) {
+            for removal in &others {
+                let (id, reason) = (&removal.subject.id, removal.reason);
                 let why = match (reason, stays.get(id.as_str())) {
                     // It is tried by the next pass.
                     (_, None) if wanted.contains(id.as_str()) => {
-                        self.tally.stayed.insert(id.to_string(), *reason);
+                        self.tally.stayed.insert(id.to_string(), reason);
                         "changed"
                     }
                     (_, None) if images.contains(id.as_str()) => "changed",
                     (_, None) if lacks_ids => "rows without id",
                     (_, None) if sees_all => {
                         report.already_gone += 1;
-                        self.tally.count_gone(target, *reason);
+                        self.tally.count_gone(target, reason);
                         continue;
                     }
                     // The object may still exist: a later round plans it again.
                     (_, None) => {
-                        report.unplan(*reason);
+                        report.unplan(reason);
                         self.no_longer_seen.insert((target, id.clone()));
                         continue;
                     }
                     (RemoveReason::OverCap, Some(_))
                     | (RemoveReason::Space, Some(KeepReason::BelowThreshold)) => {
-                        report.unplan(*reason);
+                        report.unplan(reason);
                         continue;
                     }
                     (_, Some(keeps)) => keeps.label(),

@@ -213,10 +213,6 @@ impl Runner {
         self.quarantine.lock().get(&id).cloned()
     }
 
-    pub(super) fn known_failures(&self) -> BTreeMap<String, KnownFailure> {
-        self.quarantine.lock().known_failures()
-    }
-
     /// Postpones the sandboxes of a class, and reports it.
     pub(super) fn hold(
         &self,
