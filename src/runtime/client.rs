@@ -105,7 +105,7 @@ impl Client {
         self.runtime()
             .call("Version", deadline, call)
             .await
-            .map(convert::version)
+            .map(|raw| convert::version(&raw))
     }
 
     /// Asks for the images that sandboxes are made from, as named by the runtime's configuration.

@@ -24,7 +24,7 @@ use super::{ContainerStatus, SandboxStatus, Version};
 use crate::model::{
     ConfigSource, Container, ContainerId, ContainerImage, ContainerState, Filesystem, Filesystems,
     HasId, Image, ImageId, MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState,
-    PodUid, cut,
+    PodUid, TEXT_BYTES_MAX, cut,
 };
 
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
@@ -337,10 +337,11 @@ pub(crate) fn sandbox_record(
 }
 
 /// Converts the answer to `Version`.
-pub(crate) fn version(raw: cri::VersionResponse) -> Version {
+pub(crate) fn version(raw: &cri::VersionResponse) -> Version {
+    let bounded = |text: &str| cut(text, TEXT_BYTES_MAX).to_owned();
     Version {
-        runtime: raw.runtime_name,
-        version: raw.runtime_version,
+        runtime: bounded(&raw.runtime_name),
+        version: bounded(&raw.runtime_version),
     }
 }
 

@@ -536,6 +536,18 @@ fn file_systems_without_a_mount_point_are_left_out() {
 }
 
 #[test]
+fn the_runtimes_name_and_version_are_bounded() {
+    let long = "é".repeat(TEXT_BYTES_MAX);
+    let version = version(&cri::VersionResponse {
+        runtime_name: long.clone(),
+        runtime_version: long,
+        ..cri::VersionResponse::default()
+    });
+    assert_eq!(version.runtime.len(), TEXT_BYTES_MAX);
+    assert_eq!(version.version.len(), TEXT_BYTES_MAX);
+}
+
+#[test]
 fn of_many_file_systems_the_first_are_read() {
     let usage = |number: usize| cri::FilesystemUsage {
         fs_id: Some(cri::FilesystemIdentifier {

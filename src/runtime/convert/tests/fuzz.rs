@@ -100,6 +100,6 @@ fn status_of(bytes: &[u8], info: BTreeMap<String, String>) {
         filesystems(raw);
     }
     if let Ok(raw) = cri::VersionResponse::decode(bytes) {
-        version(raw);
+        version(&raw);
     }
 }
