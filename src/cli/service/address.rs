@@ -154,14 +154,18 @@ pub(super) async fn own_addresses(config: &Config, disk: Duration) -> Vec<Servic
     let mut listens: Vec<&Listen> = config.web.listen.iter().collect();
     listens.sort_by_key(|listen| !matches!(listen, Listen::Unix(_)));
     let own = listens.into_iter().flat_map(|listen| {
+        let schemes: &[&str] = match listen {
+            Listen::Unix(_) => &["http"],
+            Listen::Tcp(_) => schemes,
+        };
         let of = |scheme: &&str| ServiceAddress::own(listen, scheme);
         schemes.iter().filter_map(of)
     });
     own.take(ADDRESSES_MAX).collect()
 }
 
-/// Returns what the service may speak. Where the web configuration file cannot be read, it goes on with what it read
-/// before.
+/// Returns what the service may speak over TCP. Where the web configuration file cannot be read, it goes on with what it
+/// read before. A service that speaks TLS says so to a plain request; what it says over TLS counts then.
 async fn schemes(config: &Config, disk: Duration) -> &'static [&'static str] {
     let Some(path) = config.web.config_file.clone() else {
         return &["http"];
@@ -170,7 +174,7 @@ async fn schemes(config: &Config, disk: Duration) -> &'static [&'static str] {
     match BlockingPool::new(1).run(disk, load).await {
         Ok(Ok(true)) => &["https"],
         Ok(Ok(false)) => &["http"],
-        Ok(Err(_)) | Err(_) => &["https", "http"],
+        Ok(Err(_)) | Err(_) => &["http", "https"],
     }
 }
 
