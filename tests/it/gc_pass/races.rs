@@ -8,7 +8,9 @@ use crisweep_proto::cri::{
     ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, RemoveContainerRequest,
     StopContainerRequest,
 };
-use crisweep_sim::{DEFAULT_IMAGE, Fault, Options, PodSpec, Rpc, hours, kubelet_labels, minutes};
+use crisweep_sim::{
+    DEFAULT_IMAGE, Fault, Node, Options, PodSpec, Rpc, hours, kubelet_labels, minutes,
+};
 use serde_json::json;
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -37,6 +39,21 @@ async fn change_before_the_removal(
 /// Takes longer than an answer about a newer record holds.
 fn slow_answer() -> Fault {
     Fault::slow(Duration::from_millis(1_200))
+}
+
+/// Lets the newest record go once the pass has called the runtime so often: the older one must stay.
+async fn stays_when_the_newest_goes(
+    rig: &Rig,
+    target: &str,
+    (rpc, calls): (Rpc, u64),
+    goes: impl FnOnce(&mut Node) -> bool,
+) {
+    let before = rig.sim.call_count(rpc);
+    let id = rig.begin_gc(&format!("target={target}")).await;
+    until_true("the calls", || rig.sim.call_count(rpc) == before + calls).await;
+    assert!(rig.sim.change(goes));
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["targets"][target]["skipped"], 1, "{pass:#}");
 }
 
 #[tokio::test]
@@ -141,15 +158,11 @@ async fn an_older_container_stays_when_the_newest_goes_while_the_runtime_is_slow
     let [older, newest] = ["default/loops/app#0", "default/loops/app#1"]
         .map(|name| rig.sim.container_id(name).unwrap());
     rig.sim.set_status_fault(&older, slow_answer());
-    let asked = rig.sim.call_count(Rpc::ContainerStatus);
-    let id = rig.begin_gc("target=containers").await;
-    until_true("it is asked about again", || {
-        rig.sim.call_count(Rpc::ContainerStatus) == asked + 3
+    let asked_again = (Rpc::ContainerStatus, 3);
+    stays_when_the_newest_goes(&rig, "containers", asked_again, |node| {
+        node.vanish_container(&newest)
     })
     .await;
-    assert!(rig.sim.change(|node| node.vanish_container(&newest)));
-    let pass = rig.finished(&id).await;
-    assert_eq!(pass["targets"]["containers"]["skipped"], 1, "{pass:#}");
     rig.nothing_was_touched();
 }
 
@@ -164,14 +177,11 @@ async fn an_older_created_container_stays_when_the_newest_goes_while_it_is_stopp
     let rig = Rig::with(node, Options::cri_o(), changes).await;
     let newest = rig.sim.container_id("default/slow/app#1").unwrap();
     rig.sim.set_fault(Rpc::StopContainer, slow_answer());
-    let id = rig.begin_gc("target=containers").await;
-    until_true("it is stopped", || {
-        rig.sim.call_count(Rpc::StopContainer) > 0
+    let stopped = (Rpc::StopContainer, 1);
+    stays_when_the_newest_goes(&rig, "containers", stopped, |node| {
+        node.vanish_container(&newest)
     })
     .await;
-    assert!(rig.sim.change(|node| node.vanish_container(&newest)));
-    let pass = rig.finished(&id).await;
-    assert_eq!(pass["targets"]["containers"]["skipped"], 1, "{pass:#}");
     assert_eq!(rig.sim.call_count(Rpc::RemoveContainer), 0);
 }
 
@@ -184,15 +194,11 @@ async fn an_older_sandbox_stays_when_the_newest_goes_while_the_runtime_is_slow()
     let rig = Rig::start(nodes::healthy().pod(pod), json!({})).await;
     let newest = rig.sim.sandbox_id("default/again#1").unwrap();
     rig.sim.set_fault(Rpc::PodSandboxStatus, slow_answer());
-    let asked = rig.sim.call_count(Rpc::PodSandboxStatus);
-    let id = rig.begin_gc("target=sandboxes").await;
-    until_true("both were asked about", || {
-        rig.sim.call_count(Rpc::PodSandboxStatus) == asked + 2
+    let both_asked = (Rpc::PodSandboxStatus, 2);
+    stays_when_the_newest_goes(&rig, "sandboxes", both_asked, |node| {
+        node.vanish_sandbox(&newest)
     })
     .await;
-    assert!(rig.sim.change(|node| node.vanish_sandbox(&newest)));
-    let pass = rig.finished(&id).await;
-    assert_eq!(pass["targets"]["sandboxes"]["skipped"], 1, "{pass:#}");
     rig.nothing_was_touched();
 }
 
