@@ -370,7 +370,7 @@ settings! {
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl Policy {
-    /// Returns the reason for which all objects of a switched-off target stay; `None` if the target is on.
+    /// Returns why objects of a switched-off target stay that would go otherwise; `None` if the target is on.
     pub(super) fn off(&self, target: Target) -> Option<KeepReason> {
         let (enabled, reason) = match target {
             Target::Containers => (self.containers.enabled, KeepReason::WithinLimits),
