@@ -83,9 +83,16 @@ impl Layers {
     pub(super) fn environment(&mut self, env: HashMap<String, String>) {
         let mut env: Vec<_> = env.into_iter().collect();
         env.sort();
+        let variables = self.known.iter().map(|key| variable(key));
+        let near: HashMap<String, String> = variables.map(|it| (single(&it), it)).collect();
         for (name, text) in env {
             let Some(key) = name.strip_prefix(PREFIX) else {
-                self.refuse_near(&name);
+                // Containers get variables of many origins: only one that equals a key's except for an underscore is
+                // refused.
+                if let Some(meant) = near.get(&single(&name)) {
+                    let text = format!("is no variable of crisweep; did you mean {meant}?");
+                    self.problem(&name, text);
+                }
                 continue;
             };
             let key = key.to_lowercase().replace("__", ".");
@@ -216,17 +223,6 @@ impl Layers {
         false
     }
 
-    /// Refuses a variable that equals a key's except for an underscore. Ignores others: containers get variables of many
-    /// origins.
-    fn refuse_near(&mut self, name: &str) {
-        let single = |name: &str| name.replace("__", "_").to_uppercase();
-        let mut variables = self.known.iter().map(|key| variable(key));
-        if let Some(meant) = variables.find(|meant| single(meant) == single(name)) {
-            let text = format!("is no variable of crisweep; did you mean {meant}?");
-            self.problem(name, text);
-        }
-    }
-
     /// Returns the error for an unknown key; `name` writes the suggestion in the same form.
     fn unknown(&self, key: &str, name: impl Fn(&str) -> String) -> String {
         let of_client = key.strip_prefix(Alertmanager::CLIENT);
@@ -312,4 +308,9 @@ fn is_within(path: &str, other: &str) -> bool {
 /// Returns the name of the variable that sets a key.
 fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase().replace('.', "__"))
+}
+
+/// Returns what two variables share that differ in an underscore and in their letters' case only.
+fn single(variable: &str) -> String {
+    variable.replace("__", "_").to_uppercase()
 }
