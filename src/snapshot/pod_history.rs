@@ -20,12 +20,12 @@ use crate::model::{
     PodSandboxState, PodUid, pod_uid_of,
 };
 use crate::pods::{LookStart, PodsAnswer};
-use crate::system::maps::IdSet;
+use crate::system::maps::{IdMap, IdSet};
 
 /// The pods of which the runtime or the log roots have something.
 #[derive(Debug, Default)]
 pub(super) struct PodHistories {
-    pods: BTreeMap<PodUid, PodEntry>,
+    pods: IdMap<PodUid, PodEntry>,
     exits: ExitSteps,
 }
 
@@ -93,7 +93,7 @@ impl PodHistories {
         }
         let trust = answer.list();
         let trust = trust.map(|list| AnswerTrust::of(found, list, last_exits));
-        for (uid, entry) in &mut self.pods {
+        self.pods.retain(|uid, entry| {
             match (answer.good_since, &trust) {
                 // A repeated answer was noted when it arrived.
                 _ if answer.is_repeated => {}
@@ -106,17 +106,14 @@ impl PodHistories {
                 // The source may have restarted since.
                 _ => entry.note(Statement::Exists, answer.at),
             }
-        }
-        self.pods.retain(|_, entry| {
             entry.over_since.is_some() || entry.config_source.is_some() || entry.lived_at.is_some()
         });
     }
 
     /// Forgets what the source answered; what the runtime and the clocks showed stays.
     pub(super) fn forget_answers(&mut self) {
-        for entry in self.pods.values_mut() {
-            (entry.absent_since, entry.over_since) = (None, None);
-        }
+        let entries = self.pods.values_mut();
+        entries.for_each(|entry| (entry.absent_since, entry.over_since) = (None, None));
     }
 
     /// Remembers the source of each pod, from its sandboxes: the last sandbox may be removed before the

@@ -2,16 +2,15 @@
 //! runtime's configuration names the image of the next sandbox; each ready sandbox names its own, which may be
 //! older than the configuration.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::queries::{AnswerAge, Queries, QueryLimits};
 use crate::model::{ImageNames, PodSandbox, PodSandboxId, PodSandboxState};
 use crate::runtime;
+use crate::system::maps::{IdMap, IdSet};
 
 /// The image of each ready sandbox; `None`: the runtime does not say. It never changes.
 #[derive(Debug, Default)]
 pub(super) struct SandboxImages {
-    known: BTreeMap<PodSandboxId, Option<String>>,
+    known: IdMap<PodSandboxId, Option<String>>,
     asker: Queries<PodSandboxId, Option<String>>,
 }
 
@@ -27,15 +26,15 @@ impl SandboxImages {
             Ok(configured) => configured,
             Err(error) => return ImageNames::Unknown(error.to_string()),
         };
-        let ready: BTreeSet<&PodSandboxId> = sandboxes
+        let ready = sandboxes
             .iter()
             .filter(|sandbox| sandbox.state == PodSandboxState::Ready)
-            .map(|sandbox| &sandbox.id)
-            .collect();
+            .map(|sandbox| &sandbox.id);
+        let due = ready.clone().filter(|id| !self.known.contains_key(*id));
+        let due: Vec<PodSandboxId> = due.cloned().collect();
+        let ready: IdSet<&PodSandboxId> = ready.collect();
         self.known.retain(|id, _| ready.contains(id));
         self.asker.retain(|id| ready.contains(id));
-        let due = ready.iter().filter(|id| !self.known.contains_key(**id));
-        let due: Vec<PodSandboxId> = due.map(|id| (*id).clone()).collect();
         let call = |id: PodSandboxId| {
             let client = client.clone();
             async move { client.sandbox_made_from(&id).await }
@@ -52,7 +51,7 @@ impl SandboxImages {
 
     /// Returns the images of the ready sandboxes and of the configuration. One that answered late may no longer be
     /// ready: it counts for no other.
-    fn all_names(&self, ready: &BTreeSet<&PodSandboxId>, configured: Vec<String>) -> ImageNames {
+    fn all_names(&self, ready: &IdSet<&PodSandboxId>, configured: Vec<String>) -> ImageNames {
         let silent = ready.iter().filter(|id| !self.known.contains_key(**id));
         let silent = silent.count();
         if silent > 0 {
@@ -76,7 +75,7 @@ mod tests {
         let mut images = SandboxImages::default();
         let image = Some("pause:3.9".to_owned());
         images.known.insert(gone, image.clone());
-        let ready = [&silent].into();
+        let ready = [&silent].into_iter().collect();
         let names = images.all_names(&ready, Vec::new());
         assert!(matches!(&names, ImageNames::Unknown(why) if why.starts_with("1 ready")));
         images.known.insert(silent.clone(), image);
