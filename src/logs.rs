@@ -137,12 +137,16 @@ impl Roots {
     /// own directory (cri-dockerd), which may not be visible from here.
     fn target(&self, pods_root: Option<&OwnedFd>, names: &Path) -> LinkTarget {
         // The target may be written as the host's path or as ours.
+        let of_host: PathBuf;
         let names = match names.strip_prefix(&self.host_root) {
-            Ok(below) => Path::new("/").join(below),
-            Err(_elsewhere) => names.to_owned(),
+            Ok(below) if self.host_root != Path::new("/") => {
+                of_host = Path::new("/").join(below);
+                &of_host
+            }
+            Ok(_) | Err(_) => names,
         };
         let Ok(below) = names.strip_prefix(&self.pods) else {
-            return self.other_target(&names);
+            return self.other_target(names);
         };
         let Some(root) = pods_root else {
             return LinkTarget::Unknown;

@@ -52,7 +52,7 @@ pub use labels::Labels;
 pub(crate) use labels::pairs;
 pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
-    link_name, log_dir_name, pod_of_dir, pod_uid_of,
+    id_in_link, link_name, log_dir_name, pod_of_dir, pod_uid_of,
 };
 pub use numbering::{Numbering, head};
 pub use outage::{KUBELET_SYNCS_IN, Outage};

@@ -14,7 +14,7 @@ use super::{Expected, PodKnowledge, Policy, Subject, Verdict, first_said, keep};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, KeepReason, LinkTarget, LinkedContainer,
     LogLink, PodLogDir, PodRef, PodUid, RemoveReason, RemovedContainer, Snapshot, Target,
-    container_id_of, log_dir_name, pod_of_dir,
+    container_id_of, id_in_link, log_dir_name, pod_of_dir,
 };
 
 /// Something below the log roots that gets a verdict.
@@ -56,7 +56,7 @@ pub(super) fn judge<'a>(
     let mut seen = BTreeSet::new();
     let containers = knowledge.index.oldest_containers();
     let (going, staying): (Vec<_>, Vec<_>) = containers.partition(|(place, _)| gone.has(*place));
-    let with_logs = snapshot.logs.pods();
+    let with_logs = snapshot.logs.dir_names();
     let planned = going.into_iter();
     let planned = planned.filter_map(|(_, container)| foreseen(&with_logs, policy, container));
     let writers = LogWriters::of(snapshot, staying.iter().map(|(_, container)| *container));
@@ -101,13 +101,14 @@ impl<'a> LogWriters<'a> {
     }
 }
 
-pub(super) type States<'a> = BTreeMap<&'a ContainerId, ContainerState>;
+/// By the containers' ids.
+pub(super) type States<'a> = BTreeMap<&'a str, ContainerState>;
 
 /// Returns the containers' states for the links, which alone ask for them.
 pub(super) fn states(snapshot: &Snapshot) -> States<'_> {
     let asked = !snapshot.logs.links.is_empty();
     let rows = snapshot.containers.iter().filter(|_| asked);
-    rows.map(|it| (&it.id, it.state)).collect()
+    rows.map(|it| (it.id.as_str(), it.state)).collect()
 }
 
 /// The rules for a pod's directory, in the order in which they are asked: the first that says something is the verdict.
@@ -220,10 +221,10 @@ pub(super) struct LogLinkJudge<'a> {
 
 impl<'a> LogLinkJudge<'a> {
     pub(super) fn new(policy: &'a Policy, states: &States<'_>, link: &'a LogLink) -> Self {
-        let id = container_id_of(&link.name).filter(|_| link.is_link);
+        let id = id_in_link(&link.name).filter(|_| link.is_link);
         // A rotation renames the log and reopens it a moment later: for that moment the link of a running
         // container is dead.
-        let container = match id.as_ref().and_then(|id| states.get(id)) {
+        let container = match id.and_then(|id| states.get(id)) {
             Some(ContainerState::Exited) => LinkedContainer::Exited,
             Some(ContainerState::Created | ContainerState::Running | ContainerState::Unknown) => {
                 LinkedContainer::Lives
@@ -332,8 +333,11 @@ fn lies_in_pods_dir(policy: &Policy, container: &RemovedContainer) -> bool {
     let below = log_dir_name(&container.pod)
         .zip(policy.logs.pods_root.to_str())
         .and_then(|(dir, root)| {
-            let root = root.trim_end_matches('/');
-            container.log_path.strip_prefix(&format!("{root}/{dir}/"))
+            let below = container
+                .log_path
+                .strip_prefix(root.trim_end_matches('/'))?;
+            let below = below.strip_prefix('/')?.strip_prefix(&dir)?;
+            below.strip_prefix('/')
         });
     below.is_some_and(|below| {
         below
@@ -345,15 +349,15 @@ fn lies_in_pods_dir(policy: &Policy, container: &RemovedContainer) -> bool {
 /// Returns the expected log of a container that is about to be removed, by the kubelet's naming; the runtime
 /// is asked for the path right before the removal. Without a directory of its pod there is no log.
 fn foreseen(
-    with_logs: &BTreeSet<PodRef>,
+    with_logs: &BTreeSet<&str>,
     policy: &Policy,
     container: &Container,
 ) -> Option<RemovedContainer> {
-    let pod = container.pod.as_ref().filter(|it| with_logs.contains(it))?;
+    let pod = container.pod.as_ref()?;
+    let dir = log_dir_name(pod).filter(|dir| with_logs.contains(dir.as_str()))?;
     let root = policy.logs.pods_root.to_str()?.trim_end_matches('/');
-    let (name, attempt) = (&container.name, container.attempt);
-    let dir = log_dir_name(pod)?;
-    let log_path = format!("{root}/{dir}/{name}/{attempt}.log");
+    let (name, attempt) = (container.name.as_str(), container.attempt.to_string());
+    let log_path = [root, "/", &dir, "/", name, "/", &attempt, ".log"].concat();
     Some(RemovedContainer {
         id: container.id.clone(),
         name: container.name.clone(),

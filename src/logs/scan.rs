@@ -9,7 +9,7 @@ use rustix::fs::{Access, AtFlags, FileType, Stat, accessat, readlinkat, statat};
 use rustix::io::Errno;
 
 use super::{ENTRIES_MAX, Error, Roots, each_name, modified_at};
-use crate::model::{LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, container_id_of};
+use crate::model::{LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, id_in_link};
 
 /// Reads both roots independently: if one cannot be read, that is reported and none of its entries are. A
 /// missing root is empty. Blocks.
@@ -38,7 +38,7 @@ pub(super) fn scan_at_most(roots: &Roots, entries_max: usize) -> Logs {
     if let Some(root) = &containers_root {
         let links = entries(root, &roots.containers, entries_max, &mut logs, |entry| {
             let is_link = entry.is_plain && entry.is(FileType::Symlink);
-            let target = if is_link && container_id_of(&entry.name).is_some() {
+            let target = if is_link && id_in_link(&entry.name).is_some() {
                 target(roots, pods_root.as_ref(), root, entry.raw)
             } else {
                 LinkTarget::Unknown
@@ -104,6 +104,7 @@ fn entries<T>(
     let mut rows = Vec::new();
     let mut too_many = false;
     let mut unclear = None;
+    let shown = path.display().to_string();
     let read = each_name(root, |raw| {
         if rows.len() >= entries_max {
             too_many = true;
@@ -114,7 +115,7 @@ fn entries<T>(
             Ok(stat) => rows.push(convert(DirEntry {
                 raw,
                 is_plain,
-                path: format!("{}/{name}", path.display()),
+                path: [&shown, "/", &name].concat(),
                 name,
                 stat,
             })),
@@ -129,8 +130,7 @@ fn entries<T>(
         logs.unread.push(error.to_string());
     }
     if too_many {
-        let path = path.display();
-        let text = format!("{path}: more than {entries_max} entries; the rest is not read");
+        let text = format!("{shown}: more than {entries_max} entries; the rest is not read");
         logs.unread.push(text);
     }
     if let Err(errno) = read {
@@ -143,13 +143,18 @@ fn entries<T>(
 
 fn text(raw: &CStr) -> (String, bool) {
     match raw.to_str() {
-        Ok(name) if !name.chars().any(char::is_control) => (name.to_owned(), true),
+        Ok(name) if is_plain(name) => (name.to_owned(), true),
         Ok(name) => (name.replace(char::is_control, "\u{FFFD}"), false),
         Err(_not_text) => (
             raw.to_string_lossy().replace(char::is_control, "\u{FFFD}"),
             false,
         ),
     }
+}
+
+fn is_plain(name: &str) -> bool {
+    // The kubelet's names are of such letters alone, and there may be thousands.
+    name.bytes().all(|letter| letter.is_ascii_graphic()) || !name.chars().any(char::is_control)
 }
 
 /// Says whether the target of the link with this name exists.

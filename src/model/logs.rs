@@ -94,10 +94,10 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// Returns the pods that have a directory in the pods' log root.
-    pub fn pods(&self) -> BTreeSet<PodRef> {
+    /// Returns the names of the directories in the pods' log root: a pod has logs if [`log_dir_name`] is among them.
+    pub fn dir_names(&self) -> BTreeSet<&str> {
         let dirs = self.dirs.iter().filter(|dir| dir.is_dir);
-        dirs.filter_map(|dir| pod_of_dir(&dir.name)).collect()
+        dirs.map(|dir| dir.name.as_str()).collect()
     }
 }
 
@@ -140,7 +140,8 @@ pub fn pod_of_dir(dir_name: &str) -> Option<PodRef> {
 /// unknown or have another shape.
 pub fn log_dir_name(pod: &PodRef) -> Option<String> {
     let (namespace, name, uid) = (&pod.namespace, &pod.name, &pod.uid);
-    are_the_kubelets(namespace, name, uid.as_str()).then(|| format!("{namespace}_{name}_{uid}"))
+    are_the_kubelets(namespace, name, uid.as_str())
+        .then(|| [namespace, "_", name, "_", uid.as_str()].concat())
 }
 
 fn parts_of(dir_name: &str) -> Option<(&str, &str, &str)> {
@@ -166,12 +167,15 @@ pub fn link_name(pod: &PodRef, container: &str, id: &ContainerId) -> Option<Stri
 /// and `.log`. The kubelet truncates names at 255 bytes, id included: a truncated name identifies no
 /// container.
 pub fn container_id_of(link_name: &str) -> Option<ContainerId> {
+    id_in_link(link_name).and_then(ContainerId::new)
+}
+
+/// The same, without a copy of the id.
+pub fn id_in_link(link_name: &str) -> Option<&str> {
     let (rest, id) = link_name.strip_suffix(".log")?.rsplit_once('-')?;
     let is_id = id.len() == CONTAINER_ID_DIGITS && id.bytes().all(is_hex);
     let is_plain = !rest.is_empty() && rest.bytes().all(|b| is_dns_byte(b) || b == b'_');
-    (is_id && is_plain && link_name.len() <= NAME_BYTES_MAX)
-        .then(|| ContainerId::new(id))
-        .flatten()
+    (is_id && is_plain && link_name.len() <= NAME_BYTES_MAX).then_some(id)
 }
 
 fn is_dns(text: &str) -> bool {

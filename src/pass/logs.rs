@@ -87,10 +87,12 @@ impl PassRun<'_> {
         snapshot.logs.links = Rows::default();
         snapshot.removed = gone;
         // Without a directory of the pod its containers have no logs.
-        let (with_logs, root) = (snapshot.logs.pods(), &self.config.policy.logs.pods_root);
+        let (with_logs, root) = (
+            snapshot.logs.dir_names(),
+            &self.config.policy.logs.pods_root,
+        );
         let has_log = |it: &RemovedContainer| {
-            with_logs.contains(&it.pod)
-                || log_dir_name(&it.pod).is_none()
+            log_dir_name(&it.pod).is_none_or(|dir| with_logs.contains(dir.as_str()))
                 || !Path::new(it.log_path.as_str()).starts_with(root)
         };
         snapshot.removed.retain(has_log);
