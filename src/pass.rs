@@ -188,6 +188,8 @@ struct PassRun<'a> {
     gone_at_sandboxes: Option<u64>,
     /// Removals of such logs that a lost runtime left open.
     open_logs: Vec<Removal>,
+    /// When the pod source has settled, if the deadline comes first.
+    settles_at: Option<Instant>,
     /// Something that the pass must read or write failed.
     incomplete: bool,
     /// The errors that say what is kept because its pod's state is unknown.
@@ -237,6 +239,7 @@ impl<'a> PassRun<'a> {
             gone,
             gone_at_sandboxes: None,
             open_logs: Vec::new(),
+            settles_at: None,
             incomplete: false,
             uncertain: BTreeSet::new(),
         }
@@ -329,7 +332,7 @@ impl<'a> PassRun<'a> {
         self.report_of(target, |report| report.removed + report.already_gone)
     }
 
-    /// Takes the first look; if the pod source is settling, waits and looks again.
+    /// Takes the first look; if the pod source is settling, and the deadline leaves time for that, waits and looks again.
     async fn first_look(&mut self, targets: &BTreeSet<Target>) -> Result<Arc<Look>, EarlyEnd> {
         let mut look = self.look().await?;
         let asks_for_pods = targets.iter().any(|target| *target != Target::Images);
@@ -339,6 +342,11 @@ impl<'a> PassRun<'a> {
                 break;
             }
             let wait = self.runner.observer.unsettled_for().await;
+            if self.stops.cut_off(wait) {
+                // It would be all that the pass does: what is certain without the source goes now.
+                self.settles_at = Instant::now().checked_add(wait);
+                break;
+            }
             let seconds = wait.as_secs_f64();
             let line = format!("waiting {seconds:.0} s for the pod source to settle (pods.settle)");
             tracing::info!(pass.id = %self.record.id, seconds, "waiting for the pod source to settle");

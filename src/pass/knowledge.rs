@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::end::EarlyEnd;
 use super::stops::StopCause;
 use super::{PassRun, progress};
@@ -26,6 +28,11 @@ impl PassRun<'_> {
         let Some(wait) = self.quiet_wait(look, targets) else {
             return Ok(());
         };
+        if self.stops.cut_off(wait) {
+            // It would be all that the pass does.
+            self.report_quiet_wait(look, targets);
+            return Ok(());
+        }
         let seconds = wait.as_secs_f64();
         tracing::info!(pass.id = %self.record.id, seconds, "waiting for pods to be quiet");
         self.record.line(format!(
@@ -37,7 +44,7 @@ impl PassRun<'_> {
         Ok(())
     }
 
-    /// Reports in a dry run how long a pass would wait.
+    /// Reports after what time more would go, where the pass does not wait for it.
     pub(super) fn report_quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) {
         if let Some(wait) = self.quiet_wait(look, targets) {
             let seconds = wait.as_secs_f64();
@@ -58,8 +65,15 @@ impl PassRun<'_> {
             return BTreeMap::new();
         };
         let targets = pass.target_set().into_iter();
+        let settles_in = self.settles_at.filter(|_| !self.uncertain.is_empty());
+        let settles_in = settles_in.map(|at| at.saturating_duration_since(Instant::now()));
         targets
-            .filter_map(|it| Some((it, gc::kept_for_a_time(&snapshot, &self.policy, it)?)))
+            .filter_map(|target| {
+                // A container that stays holds its sandbox too, and that its pod's logs.
+                let settled = settles_in.filter(|_| target != Target::Images);
+                let old_enough = gc::kept_for_a_time(&snapshot, &self.policy, target);
+                Some((target, settled.max(old_enough)?))
+            })
             .collect()
     }
 

@@ -58,6 +58,14 @@ impl Stops {
         }
     }
 
+    /// Says whether the deadline leaves no time after a wait.
+    pub(super) fn cut_off(&self, wait: Duration) -> bool {
+        let left = self
+            .deadline
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        left.is_some_and(|left| left <= wait)
+    }
+
     /// Waits until something ends the pass, and returns the cause.
     pub(super) async fn wait(&self) -> StopCause {
         let deadline = async {

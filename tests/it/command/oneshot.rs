@@ -47,6 +47,25 @@ async fn gc_waits_for_quiet_pods_and_prints_that_it_waits() {
 }
 
 #[tokio::test]
+async fn gc_waits_for_no_quiet_pods_beyond_its_deadline_and_removes_what_may_go() {
+    let crash = PodSpec::new("crash")
+        .exited("app", 0, hours(3))
+        .exited("app", 1, hours(2))
+        .running("app", 2);
+    let mut changes = quiet();
+    changes["pods"]["quiet"] = json!("1h");
+    changes["gc"] = json!({ "deadline": "5s" });
+    let node = Bare::start(ended_just_now().pod(crash), &changes);
+    let output = node.run(&["gc"]).await;
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("more would go in"), "{told}");
+    let calls = node.sim.calls_of(Rpc::RemoveContainer).into_iter();
+    let removed: Vec<String> = calls.map(|call| call.subject).collect();
+    assert_eq!(removed, ["default/crash/app#0"], "{told}");
+}
+
+#[tokio::test]
 async fn a_record_that_is_too_young_is_no_wait_for_quiet_pods() {
     let looping = PodSpec::new("loop")
         .exited("app", 0, seconds(5))

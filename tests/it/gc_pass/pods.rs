@@ -168,23 +168,49 @@ async fn a_pass_waits_for_a_source_that_settles_and_then_cleans() {
     assert_eq!(rig.removals().len(), 4);
 }
 
+/// Litter, and a crash loop with one record too many.
+fn litter_and_surplus() -> NodeBuilder {
+    let crash = PodSpec::new("crash")
+        .exited("app", 0, hours(3))
+        .exited("app", 1, hours(2))
+        .running("app", 2);
+    nodes::litter(2).pod(crash)
+}
+
 #[tokio::test]
-async fn a_pass_waits_no_longer_for_a_source_than_it_may_take() {
+async fn a_source_that_settles_after_the_deadline_holds_back_nothing_that_needs_no_source() {
     let changes = json!({ "pods": { "settle": "1h" }, "gc": { "deadline": "5s" } });
-    let rig = Rig::start(nodes::litter(2), changes).await;
+    let rig = Rig::start(litter_and_surplus(), changes).await;
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     assert_eq!(pass["pods"]["state"], "settling");
-    assert!(
-        pass["errors"].to_string().contains("pods.settle"),
-        "{pass:#}"
-    );
-    rig.nothing_was_touched();
+    let errors = pass["errors"].to_string();
+    assert!(errors.contains("pods.settle"), "{pass:#}");
+    assert_eq!(rig.subjects(Rpc::RemoveContainer), ["default/crash/app#0"]);
+    assert_eq!(rig.removals().len(), 1);
+}
+
+#[tokio::test]
+async fn an_alert_whose_pass_did_not_wait_for_its_source_gets_one_pass_more_once_it_has_settled() {
+    let changes = json!({ "pods": { "settle": "10s" }, "gc": { "deadline": "3s" } });
+    let rig = Rig::start(litter_and_surplus(), changes).await;
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    let first = rig.finished(&pass_of(&body)).await;
+    assert_eq!(first["outcome"], "partial", "{first:#}");
+    assert_eq!(rig.removals().len(), 1);
+    until("the pass that follows has cleaned", || async {
+        (rig.exited_containers() == 1 && rig.dead_sandboxes() == 0).then_some(())
+    })
+    .await;
+    let passes = rig.passes().await;
+    assert_eq!(passes.len(), 2, "{passes:#?}");
+    assert_eq!(passes[0]["trigger"]["follow_up"], true);
 }
 
 #[tokio::test]
 async fn a_cancel_ends_the_wait_for_a_source() {
-    let rig = Rig::start(nodes::litter(2), json!({ "pods": { "settle": "1h" } })).await;
+    let changes = json!({ "pods": { "settle": "1h" }, "gc": { "deadline": 0 } });
+    let rig = Rig::start(nodes::litter(2), changes).await;
     let id = rig.begin_gc("").await;
     until("the pass waits", || async {
         rig.logged("waiting for the pod source to settle").pop()
