@@ -199,7 +199,10 @@ impl PassRun<'_> {
             }
             self.rest(*pause).await;
             self.bounds()?;
-            let measured = self.runner.observer.image_filesystem().await;
+            let measured = tokio::select! {
+                measured = self.runner.observer.image_filesystem() => measured,
+                stop = self.stops.wait() => return Err(EarlyEnd::Stopped(stop)),
+            };
             usage = measured.unwrap_or(usage);
         }
         if usage != first {

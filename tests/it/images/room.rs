@@ -253,6 +253,29 @@ async fn a_batch_that_frees_next_to_nothing_is_the_last_one() {
     assert!(error.contains("something else fills"), "{error}");
 }
 
+#[tokio::test]
+async fn a_cancel_ends_the_wait_for_a_runtime_that_hangs_while_room_is_measured() {
+    let disk = Tmpfs::mount(SIZE_MIB);
+    fill(disk.path(), 50);
+    let options = Options {
+        mountpoint: Some(disk.path().to_owned()),
+        ..Options::default()
+    };
+    let mut changes = thresholds(70, 50, 2);
+    changes["runtime"] = json!({ "timeout": "2m" });
+    let rig = Rig::with(idle(10).build(), options, changes).await;
+    let id = hang_in_the_second_of(&rig, 10).await;
+    let measured = || rig.sim.call_count(Rpc::ImageFsInfo);
+    let before = measured();
+    rig.sim.clear_faults();
+    // The look after the batch; then usage is measured again and again, because the images freed nothing.
+    until_true("the look has the usage", || measured() > before).await;
+    rig.sim.set_fault(Rpc::ImageFsInfo, Fault::hang());
+    until_true("it is measured again", || measured() > before + 1).await;
+    rig.delete(&format!("/api/v1/passes/{id}")).await;
+    assert_eq!(rig.finished(&id).await["outcome"], "aborted");
+}
+
 /// It counts a layer several times that is shared in several combinations: the largest image alone is certain.
 #[tokio::test]
 async fn what_cri_dockerd_adds_up_does_not_make_a_mount_another_one() {
