@@ -367,6 +367,7 @@ impl PassRun<'_> {
         // Images are known whole or not at all.
         let sees_all = target == Target::Images || look.seen().is_all();
         let lacks_ids = sees_all && target == Target::Containers && look.lacks_container_ids();
+        let is_unread = target == Target::Logs && !look.logs.unread.is_empty();
         let mut skipped: BTreeMap<&'static str, u64> = BTreeMap::new();
         self.record.update(|pass| {
             let report = pass.targets.entry(target).or_default();
@@ -380,6 +381,7 @@ impl PassRun<'_> {
                     }
                     (_, None) if images.contains(id.as_str()) => "changed",
                     (_, None) if lacks_ids => "rows without id",
+                    (_, None) if is_unread => "not read",
                     (_, None) if sees_all => {
                         report.already_gone += 1;
                         self.tally.count_gone(target, reason);
@@ -404,6 +406,9 @@ impl PassRun<'_> {
             report.count_remaining();
         });
         queue.put(due);
+        if is_unread {
+            self.report_log_problems(look);
+        }
         self.report_skipped(look, target, skipped);
         Ok(())
     }

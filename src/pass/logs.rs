@@ -86,13 +86,14 @@ impl PassRun<'_> {
         snapshot.logs.dirs = filtered(&snapshot.logs.dirs, |it| names.contains(&it.name));
         snapshot.logs.links = Rows::default();
         snapshot.removed = gone;
-        // Without a directory of the pod its containers have no logs.
+        // Without a directory of the pod its containers have no logs. A root that could not be read shows none.
         let (with_logs, root) = (
             snapshot.logs.dir_names(),
             &self.config.policy.logs.pods_root,
         );
         let has_log = |it: &RemovedContainer| {
-            log_dir_name(&it.pod).is_none_or(|dir| with_logs.contains(dir.as_str()))
+            !look.logs.unread.is_empty()
+                || log_dir_name(&it.pod).is_none_or(|dir| with_logs.contains(dir.as_str()))
                 || !Path::new(it.log_path.as_str()).starts_with(root)
         };
         snapshot.removed.retain(has_log);

@@ -227,6 +227,29 @@ async fn a_pass_over_containers_alone_removes_their_logs_and_reports_no_other_ta
 }
 
 #[tokio::test]
+async fn logs_go_although_the_look_before_their_containers_went_could_not_read_the_root() {
+    let tree = Tree::plain();
+    let crash = (0..3).fold(PodSpec::new("crash"), |pod, attempt| {
+        pod.exited("app", attempt, hours(60 - u64::from(attempt)))
+    });
+    let rig = Rig::start(tree.node().pod(crash), tree.config(&json!({}))).await;
+    tree.fill(&rig.sim);
+    let root = tree.real(&tree.pods_root());
+    let aside = root.with_extension("aside");
+    std::fs::rename(&root, &aside).unwrap();
+    std::fs::write(&root, "").unwrap();
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let id = rig.begin_gc("target=containers").await;
+    rig.removing().await;
+    std::fs::remove_file(&root).unwrap();
+    std::fs::rename(&aside, &root).unwrap();
+    rig.sim.clear_faults();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 2, "{pass:#}");
+    assert_eq!(tree.files().len(), 4, "of the newest alone: {pass:#}");
+}
+
+#[tokio::test]
 async fn the_logs_of_a_batch_go_beside_the_next_batch_and_those_of_the_last_one_alone() {
     let tree = Tree::plain();
     let names = ["a", "b", "c", "d", "e"];

@@ -212,6 +212,29 @@ async fn a_root_that_cannot_be_read_is_reported_and_does_not_hinder_others() {
 }
 
 #[tokio::test]
+async fn a_directory_that_a_later_look_cannot_read_does_not_count_as_gone() {
+    let tree = Tree::plain();
+    let mut changes = tree.config(&json!({}));
+    changes["gc"] = json!({ "batch_size": 1, "batch_pause": "3s" });
+    let rig = Rig::start(living(&tree), changes).await;
+    let (first, second) = (tree.dir(GONE), tree.dir(&GONE.replace("9ab", "9ac")));
+    let id = rig.begin_gc("target=logs").await;
+    until_true("the first one is gone", || !tree.has(&first)).await;
+    let (root, aside) = (tree.pods_root(), format!("{}-aside", tree.pods_root()));
+    fs::rename(tree.real(&root), tree.real(&aside)).unwrap();
+    fs::write(tree.real(&root), "").unwrap();
+    let pass = rig.finished(&id).await;
+    assert!(tree.has(&second.replace(&root, &aside)));
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let report = &pass["targets"]["logs"];
+    let counts = ["removed", "already_gone", "skipped"].map(|key| &report[key]);
+    assert_eq!(counts, [1, 0, 1], "{pass:#}");
+    let errors = pass["errors"].to_string();
+    let why = ["Not a directory", "a later look keeps them (not read 1)"];
+    assert!(why.iter().all(|why| errors.contains(why)), "{errors}");
+}
+
+#[tokio::test]
 async fn logs_are_explained_by_path_and_by_name() {
     let tree = Tree::plain();
     let rig = Rig::start(living(&tree), tree.config(&json!({}))).await;
