@@ -60,6 +60,8 @@ pub enum Error {
         bytes: u64,
         /// The exceeded limit: the server's or `max_message_bytes`.
         limit: u64,
+        /// The limit is `max_message_bytes`: other clients may read the answer.
+        is_ours: bool,
     },
     /// The runtime answered with an error of its own.
     #[error("{method}: {:?}: {}", status.code(), words(status))]
@@ -99,6 +101,7 @@ impl Error {
                 method,
                 bytes,
                 limit,
+                is_ours: true,
             };
         }
         if let Some(defect) = cause::<Defect>(&status).cloned() {
@@ -127,6 +130,7 @@ impl Error {
                 method,
                 bytes,
                 limit,
+                is_ours: false,
             };
         }
         if is_not_ready(method, &status) {

@@ -14,7 +14,12 @@ impl Weight {
         let (bytes, reported) = match part {
             Ok(listed) => (Some(listed.response_bytes), listed.limit_bytes),
             // The error of a too large list tells its weight.
-            Err(runtime::Error::TooLarge { bytes, limit, .. }) => (Some(*bytes), Some(*limit)),
+            Err(runtime::Error::TooLarge {
+                bytes,
+                limit,
+                is_ours,
+                ..
+            }) => (Some(*bytes), Some(*limit).filter(|_| !is_ours)),
             Err(
                 runtime::Error::Unreachable { .. }
                 | runtime::Error::Timeout { .. }
@@ -99,10 +104,15 @@ mod tests {
     use super::*;
 
     fn failed(bytes: u64, limit: u64) -> ListResult<()> {
+        failed_at(bytes, limit, false)
+    }
+
+    fn failed_at(bytes: u64, limit: u64, is_ours: bool) -> ListResult<()> {
         Err(runtime::Error::TooLarge {
             method: "ListContainers",
             bytes,
             limit,
+            is_ours,
         })
     }
 
@@ -120,5 +130,7 @@ mod tests {
         assert_eq!(limit(4 * MIB, Some("containerd")), 4 * MIB);
         assert_eq!(limit(80 * MIB, Some("cri-o")), 16 * MIB);
         assert_eq!(limit(80 * MIB, None), 16 * MIB);
+        let weight = Weight::new(&failed_at(9 * MIB, 8 * MIB, true), Some("containerd"));
+        assert_eq!(weight.is_over(), Some(false), "the kubelet can read it");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crisweep_proto::cri::{ContainerState, ListContainersResponse, ListPodSandboxResponse};
-use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
+use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours, seconds};
 use prost::Message;
 use serde_json::{Value, json};
 
@@ -283,4 +283,35 @@ async fn superseded_records_are_still_removed_when_looks_are_slow_and_incomplete
     assert_eq!(pass["targets"]["containers"]["removed"], removed, "{pass}");
     let looks = looks(&rig);
     assert!(looks < removed / 50, "{looks} looks");
+}
+
+/// `runtime.max_message_bytes` bounds crisweep alone: what is over it is no outage of the kubelet.
+#[tokio::test]
+async fn a_limit_of_our_own_makes_no_kubelet_blind() {
+    let ended = |n| {
+        PodSpec::new(&format!("gone-{n}"))
+            .exited("app", 0, seconds(5))
+            .deleted()
+    };
+    let node = nodes::healthy().pods(DELETED, ended);
+    let changes = json!({
+        "runtime": { "max_message_bytes": "24KiB" },
+        "pods": { "quiet": "1s" },
+        "policy": { "containers": { "min_age": "0s" }, "sandboxes": { "min_age": "0s" } },
+    });
+    let rig = Rig::start(node, changes).await;
+    let page = rig.metrics().await;
+    let list = "list=\"containers\"";
+    assert!(page.sum("cri_list_response_bytes", list) > f64::from(24 << 10));
+    page.is(
+        &format!("cri_list_limit_bytes{{{list}}}"),
+        f64::from(16 << 20),
+    );
+    until("pods that were seen over have gone", async || {
+        let pass = rig.gc("").await;
+        let errors = pass["errors"].to_string();
+        assert!(!errors.contains("the kubelet can list"), "{pass:#}");
+        (rig.exited_containers() == 0).then_some(())
+    })
+    .await;
 }

@@ -100,6 +100,8 @@ struct Refusal {
     /// The list's weight.
     bytes: u64,
     limit: u64,
+    /// The limit is ours, not the runtime's.
+    is_ours: bool,
     /// The rows that were found then.
     rows: usize,
     /// The states that are over the limit by themselves.
@@ -131,14 +133,15 @@ impl<M> ListState<M> {
 }
 
 impl FallbackMemory {
-    /// Notes how a look has read the list, and whether it exceeds a limit; returns the smallest one.
+    /// Notes how a look has read the list, and which limit of the runtime it exceeds; returns the smallest one.
     fn note(
         &mut self,
         list: &'static str,
         over: Option<u64>,
         in_parts: Option<Refusal>,
     ) -> Option<u64> {
-        let was_over = std::mem::replace(&mut self.is_over, over.is_some());
+        let is_over = over.is_some() || in_parts.is_some();
+        let was_over = std::mem::replace(&mut self.is_over, is_over);
         if self.is_over && !was_over {
             tracing::warn!(list, "a list is over the message limit");
         } else if was_over && !self.is_over {
@@ -237,7 +240,7 @@ async fn descend<K: FallbackList>(
         }
         Some(_) => {}
     }
-    let (response_bytes, limit) = (refusal.bytes, refusal.limit);
+    let (response_bytes, limit, is_ours) = (refusal.bytes, refusal.limit, refusal.is_ours);
     let mut memory = state.memory(connection);
     if rows == 0 && coverage != Coverage::Whole {
         memory.in_parts = None;
@@ -245,9 +248,11 @@ async fn descend<K: FallbackList>(
             method: K::LIST.unary.name(),
             bytes: response_bytes,
             limit,
+            is_ours,
         });
     }
-    let limit_bytes = memory.note(K::NAME, Some(limit), Some(refusal));
+    let told = (!is_ours).then_some(limit);
+    let limit_bytes = memory.note(K::NAME, told, Some(refusal));
     let (rows, malformed, mounted) = found.into_parts();
     Ok(Listing {
         rows: rows.into(),
@@ -277,9 +282,15 @@ async fn at_once<K: FallbackList>(
             *state.row_cache(client) = RowCache::default();
             Ok(Ok(list))
         }
-        Err(Error::TooLarge { bytes, limit, .. }) => Ok(Err(Refusal {
+        Err(Error::TooLarge {
             bytes,
             limit,
+            is_ours,
+            ..
+        }) => Ok(Err(Refusal {
+            bytes,
+            limit,
+            is_ours,
             rows: 0,
             tight: BTreeSet::new(),
         })),
