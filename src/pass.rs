@@ -79,7 +79,7 @@ pub struct Runner {
     pub metrics: Metrics,
     /// The quarantined sandboxes.
     pub quarantine: Arc<Mutex<Quarantine>>,
-    /// Other objects whose removal failed.
+    /// What passes tried in vain.
     pub failures: Arc<Mutex<PriorFailures>>,
     /// The record of passes on disk.
     pub journal: Journal,

@@ -206,6 +206,9 @@ impl PassRun<'_> {
         if left.is_empty() {
             return left;
         }
+        for (target, id) in &left {
+            self.runner.failures.lock().failed(*target, id);
+        }
         let (count, named) = (left.len(), named(&left));
         tracing::warn!(
             pass.id = %record.id,

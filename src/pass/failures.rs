@@ -1,6 +1,7 @@
-//! Containers, images and logs whose removal failed: later passes try them last. Otherwise many that can never go
-//! would come first as the oldest, and the circuit breaker would end their target in each pass before the others had
-//! their turn. Never says what is due; sandboxes have the quarantine. Forgotten when the process ends.
+//! Objects whose removal failed, was skipped or was given up: later passes try them last. Otherwise many that can never
+//! go would come first as the oldest, and the circuit breaker, the deadline or `max_removals` would end each pass before
+//! the others had their turn. Never says what is due; sandboxes whose removal failed have the quarantine. Forgotten when
+//! the process ends.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::model::{Target, Text};
 /// The most objects; above that the one that failed longest ago is dropped, and is tried in its turn again.
 const FAILURES_MAX: usize = 4096;
 
-/// Objects whose latest removal failed.
+/// Objects whose latest removal failed, was skipped or was given up.
 #[derive(Clone, Debug, Default)]
 pub struct PriorFailures {
     entries: BTreeMap<(Target, Text), PriorFailure>,

@@ -134,6 +134,7 @@ impl<'a> Tally<'a> {
             }
             RemovalOutcome::Skipped { why } => {
                 self.stayed.insert(id.to_string(), reason);
+                runner.failures.lock().failed(target, &id);
                 let first = || format!("{target} {id}: skipped: {why}");
                 self.first_skip.get_or_insert_with(first);
             }

@@ -167,6 +167,25 @@ async fn containers_that_never_go_hold_the_others_back_for_one_pass_only() {
     assert_eq!(report(&pass)["removed"], 12, "{pass:#}");
 }
 
+/// One that another client removes for ever is skipped; one whose removal takes longer than a pass may is given up.
+#[tokio::test]
+async fn what_a_pass_skipped_or_gave_up_comes_last_in_the_next_one() {
+    let removing = Fault::fail(Code::Unknown, "container is already in removing state");
+    for (fault, removal_timeout) in [(removing, "1s"), (Fault::hang(), "1m")] {
+        let changes = json!({
+            "runtime": { "removal_timeout": removal_timeout },
+            "gc": { "max_removals": 1, "deadline": "3s" },
+        });
+        let rig = Rig::start(nodes::litter(2), changes).await;
+        let oldest = rig.sim.container_id("default/old-0/app#0").unwrap();
+        rig.sim.set_removal_fault(&oldest, fault);
+        let pass = rig.gc("target=containers").await;
+        assert_eq!(pass["targets"]["containers"]["removed"], 0, "{pass:#}");
+        let pass = rig.gc("target=containers").await;
+        assert_eq!(pass["targets"]["containers"]["removed"], 1, "{pass:#}");
+    }
+}
+
 #[tokio::test]
 async fn the_circuit_breaker_counts_the_whole_batch() {
     let changes = json!({ "gc": { "batch_size": 10 } });
