@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::end::EarlyEnd;
 use super::{PassRun, Phase};
-use crate::gc::PodKnowledge;
+use crate::gc::{PodKnowledge, Removal};
 use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid, Target};
 use crate::snapshot::{Look, Weight, rows};
 
@@ -98,11 +98,12 @@ impl PassRun<'_> {
         look: &mut Arc<Look>,
     ) -> Result<(), EarlyEnd> {
         let mut risked: BTreeSet<PodUid> = BTreeSet::new();
+        let before = Arc::clone(look);
         let quiet = std::mem::take(&mut self.policy.pods.quiet);
         let result = self.remove_pods(lists, look, &mut risked).await;
         self.policy.pods.quiet = quiet;
-        if !risked.is_empty() {
-            let count = risked.len();
+        let count = self.count_going(&risked, &before);
+        if count > 0 {
             tracing::warn!(pass.id = %self.record.id, count, "removed pods whose end the kubelet may not know");
             self.record.error(format!(
                 "risked: nothing else made the lists fit, so the records of {count} finished or deleted pods went \
@@ -133,7 +134,26 @@ impl PassRun<'_> {
         Ok(())
     }
 
-    /// Returns the pods, oldest exit first, whose records are enough to make the lists fit.
+    /// Counts those of the pods that lost a record since the look, or lose one now.
+    fn count_going(&self, pods: &BTreeSet<PodUid>, before: &Look) -> usize {
+        let containers = rows(&before.containers).iter();
+        let containers = containers.map(|it| (Target::Containers, it.id.text(), &it.pod));
+        let sandboxes = rows(&before.sandboxes).iter();
+        let sandboxes = sandboxes.map(|it| (Target::Sandboxes, it.id.text(), &it.pod));
+        let mut going = self.tally.gone.clone();
+        for target in [Target::Containers, Target::Sandboxes] {
+            let under_way = self.executor.ids_of(target).into_iter();
+            going.extend(under_way.map(|id| (target, id)));
+        }
+        let records = containers.chain(sandboxes);
+        let records = records.filter(|(target, id, _)| going.contains(&(*target, (*id).clone())));
+        let uids = records.filter_map(|(_, _, pod)| Some(&pod.as_ref()?.uid));
+        let uids: BTreeSet<&PodUid> = uids.filter(|uid| pods.contains(*uid)).collect();
+        uids.len()
+    }
+
+    /// Returns the pods, oldest exit first, whose records are enough to make the lists fit. A pod of which this pass
+    /// tried to remove something in vain makes no room.
     fn oldest_until_it_fits(
         &self,
         lists: &BTreeSet<Target>,
@@ -144,6 +164,11 @@ impl PassRun<'_> {
         }
         let plan = self.plan(look, lists, &self.policy)?;
         let weights = look.weights();
+        let stayed = |it: &&Removal| self.tally.stayed.contains_key(it.subject.id.as_str());
+        let stuck = plan.removals.iter().filter(stayed);
+        let stuck: BTreeSet<&PodUid> = stuck
+            .filter_map(|it| Some(&it.subject.pod.as_ref()?.uid))
+            .collect();
         let mut pods: BTreeMap<&PodUid, Vec<Target>> = BTreeMap::new();
         for removal in &plan.removals {
             let subject = &removal.subject;
@@ -151,7 +176,8 @@ impl PassRun<'_> {
                 subject.pod_state,
                 PodKnowledge::Deleted | PodKnowledge::Terminated
             );
-            if let Some(pod) = subject.pod.as_ref().filter(|_| over) {
+            let pod = subject.pod.as_ref().filter(|_| over);
+            if let Some(pod) = pod.filter(|pod| !stuck.contains(&pod.uid)) {
                 pods.entry(&pod.uid).or_default().push(subject.target);
             }
         }

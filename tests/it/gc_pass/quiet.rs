@@ -7,6 +7,7 @@ use crisweep_sim::{
 };
 use rusqlite::Connection;
 use serde_json::{Value, json};
+use tonic::Code;
 
 use crate::alerts::hook::{asks, pass_of, sent};
 use crate::pods::api_server::{ApiServer, answer};
@@ -443,6 +444,38 @@ async fn nothing_is_risked_while_slow_removals_may_make_the_lists_fit() {
 #[tokio::test]
 async fn pods_the_api_server_confirms_are_removed_until_the_lists_fit_and_reported() {
     tokio::join!(risks_pods(seconds(0)), risks_pods(seconds(2)));
+}
+
+#[tokio::test]
+async fn pods_that_cannot_go_hold_back_no_others_that_make_the_lists_fit() {
+    let api_server = ApiServer::start().await;
+    let settings = merged(api_server.config("api-server"), &changes("1h"));
+    let options = Options {
+        lagging_kubelet: None,
+        ..lagging(1)
+    };
+    // They ended first, and are more than those that must go.
+    let stuck = |n: usize| {
+        PodSpec::new(&format!("stuck-{n:02}"))
+            .exited("app", 0, seconds(9))
+            .deleted()
+    };
+    let node = NodeBuilder::new()
+        .pod(PodSpec::new("web").running("app", 0))
+        .pods(26, stuck)
+        .pods(14, |n| ended(&format!("gone-{n:02}")).deleted());
+    let rig = Rig::with(node.build(), options, settings).await;
+    api_server.set_answer(&answer(&rig.sim));
+    for n in 0..26 {
+        let id = rig.sim.container_id(&format!("default/stuck-{n:02}/app#0"));
+        let refuses = Fault::fail(Code::Unknown, "failed to find runtime handler odd");
+        rig.sim.set_removal_fault(&id.unwrap(), refuses);
+    }
+    let pass = rig.gc("target=containers&target=sandboxes").await;
+    let removed = pass["targets"]["containers"]["removed"].as_u64().unwrap();
+    assert!(removed > 0, "{pass:#}");
+    let risked = format!("the records of {removed} finished or deleted pods");
+    assert!(pass["errors"].to_string().contains(&risked), "{pass:#}");
 }
 
 /// Removes what the kubelet may not know, container by container in this time.
