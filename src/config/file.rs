@@ -38,6 +38,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, ConfigValue)>, Error> {
         }
     };
     let text = read_text(path)?;
+    yaml::without_nul(&text).map_err(|why| no_configuration(path, why))?;
     // A byte order mark, as some editors write it, would be a part of the first key.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     // A file with only comments, or only a document mark, is empty.

@@ -399,6 +399,11 @@ fn unusable_files_have_distinct_errors() {
         ),
         ("c.yml", Some("- a\n"), "not a well-formed"),
         (
+            "c.yml",
+            Some("gc: {}\n\0mode: observe\n"),
+            "a NUL character",
+        ),
+        (
             "c.toml",
             Some("mode = 'enforce'\nmode = 'observe'\n"),
             "duplicate key",

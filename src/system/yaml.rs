@@ -10,6 +10,18 @@ pub fn options(depth_max: usize) -> Options {
     }
 }
 
+/// Refuses a text with a NUL character: the parser takes it for the end of the text, and ignores what follows. A file that
+/// was written shortly before a power failure may end in such characters, or have them in the middle.
+///
+/// # Errors
+/// What is wrong.
+pub fn without_nul(text: &str) -> Result<(), &'static str> {
+    if text.contains('\0') {
+        return Err("it has a NUL character: it was not written whole");
+    }
+    Ok(())
+}
+
 /// Returns the place of an error. Its own words may quote the text, secrets among them.
 pub fn place(error: &Error) -> String {
     match error.location() {

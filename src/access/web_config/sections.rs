@@ -55,6 +55,7 @@ const HEADERS: &[(&str, &[&str])] = &[
 
 /// Reads and checks all sections; relative paths in them are below `dir`.
 pub(super) fn read(text: &str, dir: &Path) -> Result<WebConfig, KeyRefusal> {
+    yaml::without_nul(text).map_err(|why| KeyRefusal::new("", why))?;
     let mut track = Track::new();
     let sections = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |from| {
         Option::<Sections>::deserialize(Deserializer::new(from, &mut track))

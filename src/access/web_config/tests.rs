@@ -182,6 +182,12 @@ fn bad_files_are_refused_with_the_key() {
 }
 
 #[test]
+fn what_follows_a_nul_is_not_ignored() {
+    let text = "http_server_config: {}\n\0basic_auth_users: {}\n";
+    assert!(refusal(text).contains("a NUL character"));
+}
+
+#[test]
 fn a_web_configuration_file_that_cannot_be_read_is_refused() {
     let path = Path::new("/nonexistent/web.yml");
     let error = WebConfig::load(path).unwrap_err().to_string();
