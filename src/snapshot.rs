@@ -62,7 +62,7 @@ pub use timings::Timings;
 use timings::timed;
 use trend::Trend;
 pub use trend::TrendSample;
-use undated::UndatedSandboxes;
+use undated::UndatedRows;
 use undeleted::Undeleted;
 use version::version;
 pub use weights::Weights;
@@ -124,7 +124,8 @@ struct LookMemory {
     /// The settings behind `pods`.
     pods_config: pods::Config,
     pod_histories: PodHistories,
-    undated: UndatedSandboxes,
+    undated_containers: UndatedRows,
+    undated_sandboxes: UndatedRows,
     statuses: Statuses,
     sandbox_images: SandboxImages,
     logs: logs::LogHistory,
@@ -139,7 +140,8 @@ impl Observer {
             pods: reload::pods(&now),
             pods_config: now.pods.clone(),
             pod_histories: PodHistories::default(),
-            undated: UndatedSandboxes::default(),
+            undated_containers: UndatedRows::default(),
+            undated_sandboxes: UndatedRows::default(),
             statuses: Statuses::default(),
             sandbox_images: SandboxImages::default(),
             logs: logs::LogHistory::default(),

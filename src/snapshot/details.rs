@@ -19,8 +19,8 @@ pub(super) struct Details {
 }
 
 impl LookMemory {
-    /// Asks containers and sandboxes concurrently, so that each has its own time budget. Dates sandboxes without a time of
-    /// creation.
+    /// Asks containers and sandboxes concurrently, so that each has its own time budget. Dates records without a time
+    /// of creation.
     pub(super) async fn details(
         &mut self,
         client: &runtime::Client,
@@ -29,7 +29,8 @@ impl LookMemory {
         now: Timestamp,
         limits: QueryLimits,
     ) -> Details {
-        self.undated.date(sandboxes, now);
+        self.undated_containers.date(containers, now);
+        self.undated_sandboxes.date(sandboxes, now);
         let sandboxes = &*sandboxes;
         let of_containers = async {
             let Ok(listed) = containers else {

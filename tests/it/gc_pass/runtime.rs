@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crisweep::runtime::discover::{CRICTL_CONFIG, WELL_KNOWN};
-use crisweep_sim::{Disk, Fault, PodSpec, Rpc, hours};
+use crisweep_sim::{ContainerSpec, Disk, Fault, PodSpec, Rpc, hours};
 use serde_json::json;
 use tonic::Code;
 
@@ -248,4 +248,29 @@ async fn a_sandbox_without_a_time_of_creation_counts_from_when_it_was_first_seen
         (rig.dead_sandboxes() == 0).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_dead_container_without_a_time_of_creation_counts_from_when_it_was_first_seen() {
+    // containerd lists 0 where it could not read the container's status at its start, and the kubelet then stopped it.
+    let lost = |pod: &str, container: ContainerSpec| {
+        let container = container.created_ago(hours(272 * 365 * 24));
+        PodSpec::new(pod)
+            .age(hours(2))
+            .container(container)
+            .deleted()
+    };
+    let node = nodes::healthy()
+        .pod(lost("stopped", ContainerSpec::exited("app", 0, hours(1))))
+        .pod(lost("unknown", ContainerSpec::unknown("app", 0, hours(1))));
+    let changes =
+        json!({ "policy": { "containers": { "min_age": "1s", "include_unknown": true } } });
+    let rig = Rig::start(node, changes).await;
+    until("the containers are old enough", || async {
+        rig.write_pods_again();
+        rig.gc("target=containers&target=sandboxes").await;
+        (rig.dead_sandboxes() == 0).then_some(())
+    })
+    .await;
+    assert_eq!(rig.exited_containers(), 0);
 }
