@@ -1,7 +1,5 @@
 //! The file systems of images and of writable layers.
 
-use std::collections::BTreeMap;
-
 use super::page::{FamilyName, MetricsPage, bytes, plain, sample};
 use crate::model::{Filesystem, FilesystemUsage, Filesystems};
 
@@ -24,14 +22,10 @@ pub(super) fn all_read(filesystems: &Filesystems) -> bool {
 }
 
 fn encode_kind(prefix: &str, what: &str, filesystems: &[Filesystem], page: &mut MetricsPage) {
-    // By mount point: a duplicate would be a duplicate series, which Prometheus refuses.
-    let mounts = filesystems.iter().map(|fs| (fs.mountpoint.as_str(), fs));
-    let mounts: BTreeMap<&str, &Filesystem> = mounts.collect();
     let mut add = |name: FamilyName, help: &str, of: &dyn Fn(&Filesystem) -> Option<u64>| {
-        let figure =
-            |(mount, fs): (&&str, &&Filesystem)| Some(sample([("mountpoint", mount)], of(fs)?));
+        let figure = |fs: &Filesystem| Some(sample([("mountpoint", &*fs.mountpoint)], of(fs)?));
         let help = format!("{what}: {help}");
-        page.gauge(name, &help, mounts.iter().filter_map(figure));
+        page.gauge(name, &help, filesystems.iter().filter_map(figure));
     };
     let usage = |of: UsageFigure| move |fs: &Filesystem| Some(of(fs.usage.as_ref()?));
     let size = |name: &str| bytes(format!("{prefix}_{name}"));

@@ -39,15 +39,21 @@ pub(super) fn seconds(name: impl Into<String>) -> FamilyName {
 }
 
 impl MetricsPage {
-    /// Adds a gauge, if it has samples.
+    /// Adds a gauge, if it has samples. Of two with the same labels the first counts: Prometheus refuses a series that stands
+    /// twice, and two names of the runtime may be equal once they are escaped.
     pub(super) fn gauge(
         &mut self,
         name: FamilyName,
         help: &str,
         samples: impl IntoIterator<Item = Sample>,
     ) {
-        let samples = samples.into_iter().collect();
-        self.add(name, help, FamilySamples::Gauge(samples));
+        let mut once: Vec<Sample> = Vec::new();
+        for sample in samples {
+            if !once.iter().any(|known| known.labels == sample.labels) {
+                once.push(sample);
+            }
+        }
+        self.add(name, help, FamilySamples::Gauge(once));
     }
 
     pub(super) fn figure(&mut self, name: FamilyName, help: &str, value: impl Into<SampleValue>) {
@@ -204,6 +210,17 @@ impl SampleValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_equal_once_they_are_escaped_are_one_series() {
+        let names = ["a\rb", "a\\rb", &"x".repeat(4_097), &"x".repeat(5_000)];
+        let samples = names.map(|name| sample([("namespace", name)], 1_u64));
+        let mut page = MetricsPage::default();
+        page.gauge(plain("n"), "Namespaces", samples);
+        let mut text = String::new();
+        page.encode(&mut text).unwrap();
+        assert_eq!(text.matches("\nn{").count(), 2, "{text}");
+    }
 
     #[test]
     fn labels_from_outside_move_no_cursor_and_begin_no_line() {
