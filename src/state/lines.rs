@@ -17,7 +17,7 @@ use serde::{Serialize, Serializer};
 use tokio::sync::watch;
 
 use super::passes::RemovalEnd;
-use crate::model::Pass;
+use crate::model::{Pass, escape};
 use crate::system::clock;
 
 /// Lines that may wait.
@@ -118,7 +118,8 @@ impl Lines {
         let text = serde_json::to_string(&line).map_err(|error| error.to_string());
         let queued = text.and_then(|text| {
             self.health.waiting.send_modify(|waiting| *waiting += 1);
-            self.queue.try_send(text + "\n").map_err(|_full| {
+            let line = format!("{}\n", escape::json(&text));
+            self.queue.try_send(line).map_err(|_full| {
                 self.health.waiting.send_modify(|waiting| *waiting -= 1);
                 "too many lines wait".to_owned()
             })

@@ -5,7 +5,7 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::support::answer::Follow;
-use crate::support::{Rig, nodes};
+use crate::support::{Rig, nodes, until};
 
 /// A colour, a line break, bidirectional text, a C1 control character.
 const NAME: &str = "app\u{1b}[31m\nFORGED\u{202e}\u{9b}2J";
@@ -21,7 +21,10 @@ async fn names_and_texts_from_outside_are_escaped_in_every_output() {
     let pod = PodSpec::new(NAME).exited(NAME, 0, hours(3)).deleted();
     let leak = PodSpec::new("leak").without_sandbox();
     let leak = leak.leaked_sandbox(0, hours(3)).deleted();
-    let rig = Rig::start(nodes::healthy().pod(pod).pod(leak), json!({})).await;
+    let dir = tempfile::tempdir().unwrap();
+    let audit = dir.path().join("audit.jsonl");
+    let changes = json!({ "state": { "audit_lines": audit } });
+    let rig = Rig::start(nodes::healthy().pod(pod).pod(leak), changes).await;
     let fault = || Fault::fail(Code::Internal, ERROR);
     rig.sim.set_fault(Rpc::RemoveContainer, fault());
     rig.sim.set_fault(Rpc::RemovePodSandbox, fault());
@@ -55,6 +58,12 @@ async fn names_and_texts_from_outside_are_escaped_in_every_output() {
     for line in failed {
         assert!(line["error"].as_str().unwrap().contains(ERROR), "{line}");
     }
+    let audit = until("the audit has the end of the pass", || async {
+        let lines = std::fs::read_to_string(&audit).unwrap_or_default();
+        lines.contains(r#""state":"done""#).then_some(lines)
+    })
+    .await;
+    assert!(is_tame(&audit) && audit.contains("FORGED"), "{audit}");
     let path = rig.get("/nowhere/%1b%0aFORGED").await;
     assert!(is_tame(&path.text), "{}", path.text);
 }
