@@ -45,8 +45,11 @@ filter! {
     RemovalFilter of "intended_at", at most REMOVALS_MAX {} parameters {
         /// Of this pass.
         pass: String = |it, key| it.text(key), "pass_id = ?";
-        /// Of this target.
-        target: String = |it, key| it.word(key, &Target::ALL.map(Target::label))?, "target = ?";
+        /// Of this target; `all` narrows nothing.
+        target: String = |it, key| {
+            let words = [&Target::ALL.map(Target::label)[..], &["all"]].concat();
+            it.word(key, &words)?.filter(|word| word != "all")
+        }, "target = ?";
         /// Of the object with this id, or one that begins so.
         // Ids and paths are text; no character sorts behind this one.
         id: String = |it, key| it.text(key), "id >= ? AND id < ? || char(0x10FFFF)";

@@ -50,6 +50,7 @@ async fn each_filter_narrows_the_removals() {
         ("pass", "p-1", "43210"),
         ("pass", "p-2", ""),
         ("target", "images", ""),
+        ("target", "all", "43210"),
         ("reason", "over-cap", ""),
         ("since", first.as_str(), "43210"),
         ("since", last.as_str(), ""),
