@@ -1,9 +1,14 @@
 //! Events on a node without crisweep: containers start, exit, finish, vanish and leak. Names are
 //! `namespace/pod`; objects are named by full id; the result says whether the object existed.
 
-use super::kubelet::Phase;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::kubelet::{self, Phase};
 use super::node::{EXIT_KILLED, Node, now};
-use super::{kubelet, ops};
+use super::rows;
+use super::spec::{ContainerSpec, PodSpec};
 use crisweep_proto::cri;
 use crisweep_proto::cri::{ContainerState, PodSandboxState};
 
@@ -13,9 +18,32 @@ impl Node {
         kubelet::pods_json(&self.pods)
     }
 
+    /// Creates a container in a sandbox, unless there is no such sandbox; returns its id.
+    pub fn create_container(&mut self, sandbox_id: &str, name: &str) -> Option<String> {
+        let pod = self.sandboxes.get(sandbox_id)?.row.metadata.clone()?;
+        let pod = rows::Pod {
+            spec: &PodSpec::new(&pod.name).namespace(&pod.namespace),
+            uid: &pod.uid,
+            sandbox_id,
+        };
+        let container = ContainerSpec::created(name, 0, Duration::ZERO);
+        Some(self.add_container(&pod, &container, Timestamp::now()))
+    }
+
     /// Starts a created container whose sandbox is ready.
     pub fn start_container(&mut self, id: &str) -> bool {
-        ops::start(self, id).is_ok()
+        let Some(record) = self.containers.get_mut(id) else {
+            return false;
+        };
+        let sandbox = self.sandboxes.get(&record.row.pod_sandbox_id);
+        let is_ready = sandbox.is_some_and(|it| it.row.state() == PodSandboxState::SandboxReady);
+        let is_created = record.row.state() == ContainerState::ContainerCreated;
+        let starts = is_ready && is_created && !record.removing;
+        if starts {
+            record.row.set_state(ContainerState::ContainerRunning);
+            record.started_at = now();
+        }
+        starts
     }
 
     /// Ends a running container.

@@ -44,6 +44,9 @@ where
             Err(refusal) => return Box::pin(async move { Ok(refusal.into_http()) }),
         };
         let rpc = Rpc::of_path(request.uri().path());
+        if rpc.is_none() {
+            self.shared.record().count_unknown();
+        }
         let garbage = rpc.and_then(|rpc| {
             let deadline = request.headers().get("grpc-timeout");
             if let Some(deadline) = deadline.and_then(|value| value.to_str().ok()) {

@@ -282,6 +282,11 @@ impl Handle {
         self.0.record().counted(rpc)
     }
 
+    /// Returns how many calls were of RPCs that the simulated runtime lacks, such as those that create.
+    pub fn unknown_calls(&self) -> u64 {
+        self.0.record().unknown()
+    }
+
     /// Returns the `grpc-timeout` of the last call of an RPC that had one.
     pub fn last_deadline(&self, rpc: Rpc) -> Option<String> {
         self.0.record().last_deadline(rpc)

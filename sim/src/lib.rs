@@ -44,7 +44,6 @@ mod lagging_kubelet;
 mod lifecycle;
 mod lists;
 mod look_up;
-mod make;
 mod node;
 mod ops;
 mod options;
@@ -71,7 +70,6 @@ pub use node::{ContainerRecord, Node, SandboxRecord};
 pub use options::{Options, SEND_LIMIT_BYTES};
 pub use profile::Profile;
 pub use record::{CALLS_MAX, Call, Ended, Found, Harm, Rpc};
-pub use rows::kubelet_labels;
 pub use spec::{ContainerSpec, DEFAULT_IMAGE, PodSpec, hours, minutes, seconds};
 
 use lifecycle::finished;

@@ -7,7 +7,7 @@ use super::record::{Found, Rpc};
 pub(super) fn look_up(node: &Node, rpc: Rpc, asked: &str) -> (String, String, Found) {
     let nothing = || (asked.to_owned(), String::new(), Found::Nothing);
     match rpc {
-        Rpc::StopContainer | Rpc::RemoveContainer | Rpc::StartContainer => {
+        Rpc::StopContainer | Rpc::RemoveContainer => {
             let id = node.find_container(asked).ok().flatten();
             let record = id.and_then(|id| node.containers.get(&id));
             record.map_or_else(nothing, |c| {
@@ -18,7 +18,7 @@ pub(super) fn look_up(node: &Node, rpc: Rpc, asked: &str) -> (String, String, Fo
                 )
             })
         }
-        Rpc::StopPodSandbox | Rpc::RemovePodSandbox | Rpc::CreateContainer => {
+        Rpc::StopPodSandbox | Rpc::RemovePodSandbox => {
             let id = node.find_sandbox(asked).ok().flatten();
             let record = id.and_then(|id| node.sandboxes.get(&id));
             record.map_or_else(nothing, |s| {
@@ -33,8 +33,7 @@ pub(super) fn look_up(node: &Node, rpc: Rpc, asked: &str) -> (String, String, Fo
             let tag = image.repo_tags.first().cloned().unwrap_or_default();
             (image.id.clone(), tag, Found::Image)
         }),
-        Rpc::RunPodSandbox
-        | Rpc::Version
+        Rpc::Version
         | Rpc::Status
         | Rpc::ListContainers
         | Rpc::StreamContainers

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tonic::Status;
 
 use super::conduct::FaultKey;
-use super::node::{ContainerRecord, EXIT_KILLED, Node, now};
+use super::node::{EXIT_KILLED, Node, now};
 use super::profile::Teardown;
 use super::record::{Harm, Rpc};
-use super::refusals::{bad_id, not_found};
+use super::refusals::bad_id;
 use super::shared::{InFlight, Shared};
 use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
 
@@ -283,46 +283,4 @@ pub(super) async fn remove_image(
             .for_each(|(_, harm)| call.harm(harm));
     }
     Ok(cri::RemoveImageResponse {})
-}
-
-pub(super) async fn start_container(
-    shared: &Shared,
-    asked: &str,
-) -> Result<cri::StartContainerResponse, Status> {
-    shared.admit(Rpc::StartContainer).await?;
-    let mut node = shared.node();
-    let found = node
-        .find_container(asked)
-        .map_err(|bad| bad_id("container", asked, bad))?;
-    let id = found.ok_or_else(|| not_found("container", asked))?;
-    start(&mut node, &id).map_err(Status::unknown)?;
-    Ok(cri::StartContainerResponse {})
-}
-
-/// Starts a created container of a ready sandbox.
-pub(super) fn start(node: &mut Node, id: &str) -> Result<(), String> {
-    let sandbox = node
-        .containers
-        .get(id)
-        .and_then(|c| node.sandboxes.get(&c.row.pod_sandbox_id));
-    if sandbox.is_none_or(|s| s.row.state() == PodSandboxState::SandboxNotready) {
-        return Err(format!("sandbox of container \"{id}\" is not running"));
-    }
-    match node.containers.get_mut(id) {
-        Some(ContainerRecord { removing: true, .. }) => {
-            Err(format!("container \"{id}\" is in removing state"))
-        }
-        Some(ContainerRecord {
-            row, started_at, ..
-        }) if row.state() == ContainerState::ContainerCreated => {
-            row.set_state(ContainerState::ContainerRunning);
-            *started_at = now();
-            Ok(())
-        }
-        Some(record) => {
-            let state = record.row.state().as_str_name();
-            Err(format!("container \"{id}\" is in {state} state"))
-        }
-        None => Err(format!("container \"{id}\" is gone")),
-    }
 }

@@ -49,9 +49,6 @@ rpcs! {
     PodSandboxStatus,
     StopPodSandbox,
     RemovePodSandbox,
-    RunPodSandbox,
-    CreateContainer,
-    StartContainer,
     ListImages,
     StreamImages,
     RemoveImage,
@@ -147,6 +144,7 @@ pub(super) struct Record {
     calls: VecDeque<Call>,
     next: u64,
     counts: BTreeMap<Rpc, u64>,
+    unknown: u64,
     deadlines: BTreeMap<Rpc, String>,
     harmful: u64,
     in_flight: usize,
@@ -160,6 +158,15 @@ impl Record {
 
     pub(super) fn counted(&self, rpc: Rpc) -> u64 {
         self.counts.get(&rpc).copied().unwrap_or_default()
+    }
+
+    /// Counts a call of an RPC that this runtime lacks.
+    pub(super) fn count_unknown(&mut self) {
+        self.unknown += 1;
+    }
+
+    pub(super) fn unknown(&self) -> u64 {
+        self.unknown
     }
 
     /// Notes the `grpc-timeout` of a call.
@@ -224,6 +231,7 @@ impl Record {
     pub(super) fn clear(&mut self) {
         self.calls.clear();
         self.counts.clear();
+        self.unknown = 0;
         self.deadlines.clear();
         self.harmful = 0;
         self.peak_in_flight = self.in_flight;

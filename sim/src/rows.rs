@@ -119,12 +119,7 @@ pub(super) fn image_spec(id: &str, tag: &str) -> cri::ImageSpec {
 }
 
 /// Returns the labels that the kubelet gives a container; a sandbox gets the first three.
-pub fn kubelet_labels(
-    namespace: &str,
-    pod: &str,
-    uid: &str,
-    container: Option<&str>,
-) -> BTreeMap<String, String> {
+fn kubelet_labels(namespace: &str, pod: &str, uid: &str, container: Option<&str>) -> Pairs {
     let mut labels = pairs([
         (LABEL_POD_NAME, pod),
         (LABEL_POD_NAMESPACE, namespace),

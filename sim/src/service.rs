@@ -12,7 +12,7 @@ use super::profile::Profile;
 use super::record::Rpc;
 use super::refusals::bad_id;
 use super::shared::Shared;
-use super::{lists, make, ops, rows};
+use super::{lists, ops, rows};
 use crisweep_proto::cri;
 use crisweep_proto::cri::image_service_server::ImageService;
 use crisweep_proto::cri::runtime_service_server::RuntimeService;
@@ -257,36 +257,6 @@ impl RuntimeService for Service {
         let asked = &request.get_ref().pod_sandbox_id;
         let call = self.0.begin(Rpc::RemovePodSandbox, asked);
         let result = ops::remove_pod_sandbox(&self.0, &call, asked).await;
-        call.end(result)
-    }
-
-    async fn run_pod_sandbox(
-        &self,
-        request: Request<cri::RunPodSandboxRequest>,
-    ) -> Answer<cri::RunPodSandboxResponse> {
-        let request = request.into_inner();
-        let call = self.0.begin(Rpc::RunPodSandbox, "");
-        let result = make::run_pod_sandbox(&self.0, request).await;
-        call.end(result)
-    }
-
-    async fn create_container(
-        &self,
-        request: Request<cri::CreateContainerRequest>,
-    ) -> Answer<cri::CreateContainerResponse> {
-        let request = request.into_inner();
-        let call = self.0.begin(Rpc::CreateContainer, &request.pod_sandbox_id);
-        let result = make::create_container(&self.0, request).await;
-        call.end(result)
-    }
-
-    async fn start_container(
-        &self,
-        request: Request<cri::StartContainerRequest>,
-    ) -> Answer<cri::StartContainerResponse> {
-        let asked = &request.get_ref().container_id;
-        let call = self.0.begin(Rpc::StartContainer, asked);
-        let result = ops::start_container(&self.0, asked).await;
         call.end(result)
     }
 }

@@ -1147,8 +1147,7 @@ pub mod runtime_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// The three that make something. The service never calls them: the simulated node answers them and
-        /// the end-to-end tests make their pods with them.
+        /// The three that make something. The service never calls them: the end-to-end tests make their pods with them.
         pub async fn run_pod_sandbox(
             &mut self,
             request: impl tonic::IntoRequest<super::RunPodSandboxRequest>,
@@ -1347,8 +1346,7 @@ pub mod runtime_service_server {
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
-        /// The three that make something. The service never calls them: the simulated node answers them and
-        /// the end-to-end tests make their pods with them.
+        /// The three that make something. The service never calls them: the end-to-end tests make their pods with them.
         async fn run_pod_sandbox(
             &self,
             request: tonic::Request<super::RunPodSandboxRequest>,

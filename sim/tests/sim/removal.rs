@@ -225,83 +225,20 @@ async fn removing_an_image_checks_nothing_and_takes_all_its_tags() {
     let harms: Vec<_> = rig.sim.calls().into_iter().map(|call| call.harms).collect();
     let pause = vec![Harm::RemovedPinnedImage, Harm::RemovedImageInUse];
     assert_eq!(harms, [vec![], vec![Harm::RemovedImageInUse], pause]);
-
-    let refused = rig
-        .runtime
-        .clone()
-        .run_pod_sandbox(sandbox_request())
-        .await
-        .unwrap_err();
-    assert!(refused.message().contains("failed to get sandbox image"));
-}
-
-fn sandbox_request() -> cri::RunPodSandboxRequest {
-    let metadata = cri::PodSandboxMetadata {
-        name: "new".into(),
-        uid: "uid".into(),
-        namespace: "default".into(),
-        attempt: 0,
-    };
-    let labels = kubelet_labels("default", "new", "uid", None);
-    let config = cri::PodSandboxConfig {
-        metadata: Some(metadata),
-        labels,
-        ..Default::default()
-    };
-    cri::RunPodSandboxRequest {
-        config: Some(config),
-        ..Default::default()
-    }
 }
 
 #[tokio::test]
-async fn pods_can_be_made_through_the_socket() {
-    let rig = Rig::with(gone()).await;
-    let mut runtime = rig.runtime.clone();
-    let sandbox = runtime
-        .run_pod_sandbox(sandbox_request())
-        .await
-        .unwrap()
-        .into_inner();
-    let config = cri::ContainerConfig {
-        metadata: Some(cri::ContainerMetadata {
-            name: "app".into(),
-            attempt: 0,
-        }),
-        image: Some(cri::ImageSpec {
-            image: DEFAULT_IMAGE.into(),
-            ..Default::default()
-        }),
-        labels: kubelet_labels("default", "new", "uid", Some("app")),
-        ..Default::default()
-    };
-    let request = cri::CreateContainerRequest {
-        pod_sandbox_id: sandbox.pod_sandbox_id,
-        config: Some(config),
-        sandbox_config: None,
-    };
-    let container_id = runtime
-        .create_container(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .container_id;
-    assert_eq!(
-        rig.status(&container_id).await.unwrap().state(),
-        ContainerState::ContainerCreated
-    );
-    let request = cri::StartContainerRequest {
-        container_id: container_id.clone(),
-    };
-    runtime.start_container(request.clone()).await.unwrap();
-    let status = rig.status(&container_id).await.unwrap();
-    assert_eq!(status.state(), ContainerState::ContainerRunning);
-    assert!(status.started_at > 0);
-    assert_eq!(
-        runtime.start_container(request).await.unwrap_err().code(),
-        Code::Unknown
-    );
-    assert_eq!(rig.container("default/new/app#0"), container_id);
+async fn what_creates_is_unknown_and_counted() {
+    let rig = Rig::with(web()).await;
+    rig.remove_image("none:1").await.unwrap();
+    assert_eq!(rig.sim.unknown_calls(), 0);
+    let created = rig
+        .runtime
+        .clone()
+        .run_pod_sandbox(cri::RunPodSandboxRequest::default())
+        .await;
+    assert_eq!(created.unwrap_err().code(), Code::Unimplemented);
+    assert_eq!(rig.sim.unknown_calls(), 1);
 }
 
 #[tokio::test]

@@ -4,13 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
-use crisweep_proto::cri::{
-    ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, RemoveContainerRequest,
-    StopContainerRequest,
-};
-use crisweep_sim::{
-    DEFAULT_IMAGE, Fault, Node, Options, PodSpec, Rpc, hours, kubelet_labels, minutes,
-};
+use crisweep_proto::cri::{RemoveContainerRequest, StopContainerRequest};
+use crisweep_sim::{Fault, Node, Options, PodSpec, Rpc, hours, minutes};
 use serde_json::json;
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -334,27 +329,11 @@ async fn a_container_whose_row_loses_its_id_between_two_batches_is_skipped_and_n
 async fn a_sandbox_that_gets_a_container_after_the_plan_is_skipped() {
     let rig = Rig::start(nodes::leaks(1), json!({})).await;
     let sandbox = rig.sim.sandbox_id("default/leak-0#0").unwrap();
-    let endpoint = Endpoint::from_shared(rig.sim.endpoint()).unwrap();
-    let mut cri = RuntimeServiceClient::new(endpoint.connect().await.unwrap());
     let pass = change_before_the_removal(&rig, Rpc::PodSandboxStatus, async || {
-        let config = ContainerConfig {
-            metadata: Some(ContainerMetadata {
-                name: "late".to_owned(),
-                attempt: 0,
-            }),
-            image: Some(ImageSpec {
-                image: DEFAULT_IMAGE.to_owned(),
-                ..ImageSpec::default()
-            }),
-            labels: kubelet_labels("default", "leak-0", "late", Some("late")),
-            ..ContainerConfig::default()
-        };
-        let request = CreateContainerRequest {
-            pod_sandbox_id: sandbox.clone(),
-            config: Some(config),
-            ..CreateContainerRequest::default()
-        };
-        cri.create_container(request).await.unwrap();
+        let created = rig
+            .sim
+            .change(|node| node.create_container(&sandbox, "late"));
+        assert!(created.is_some());
     })
     .await;
     assert_eq!(pass["targets"]["sandboxes"]["skipped"], 1, "{pass:#}");
