@@ -203,8 +203,6 @@ pub(super) struct Conduct {
     /// How long it takes to compress an answer; `None`: it cannot.
     pub(super) gzip: Option<Duration>,
     pub(super) streaming: bool,
-    /// Whether it has containerd's own container service.
-    pub(super) containers_service: bool,
     pub(super) ignores_filters: bool,
     /// After how many messages each stream breaks, and how.
     pub(super) stream_break: Option<(usize, Status)>,

@@ -17,7 +17,7 @@ impl Containers for Service {
         request: Request<ListContainersRequest>,
     ) -> Result<Response<BoxStream<ListContainerMessage>>, Status> {
         self.0.admit(Rpc::ContainersListStream).await?;
-        if !self.0.conduct.borrow().containers_service {
+        if !self.0.options.containers_service {
             let why = "unknown service containerd.services.containers.v1.Containers";
             return Err(Status::unimplemented(why));
         }

@@ -141,11 +141,6 @@ impl Handle {
         self.conduct(|conduct| conduct.streaming = streaming);
     }
 
-    /// Turns containerd's own container service on or off.
-    pub fn set_containers_service(&self, there: bool) {
-        self.conduct(|conduct| conduct.containers_service = there);
-    }
-
     /// Makes the runtime ignore filters of lists, or apply them again.
     pub fn ignore_filters(&self, ignores: bool) {
         self.conduct(|conduct| conduct.ignores_filters = ignores);

@@ -43,7 +43,6 @@ impl Shared {
             send_limit_bytes: options.send_limit_bytes,
             gzip: options.gzip,
             streaming: options.streaming,
-            containers_service: options.containers_service,
             ignores_filters: false,
             stream_break: None,
         };
