@@ -37,17 +37,6 @@ pub mod containers_client {
     pub struct ContainersClient<T> {
         inner: tonic::client::Grpc<T>,
     }
-    impl ContainersClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
     impl<T> ContainersClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,

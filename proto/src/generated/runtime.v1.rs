@@ -772,17 +772,6 @@ pub mod runtime_service_client {
     pub struct RuntimeServiceClient<T> {
         inner: tonic::client::Grpc<T>,
     }
-    impl RuntimeServiceClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
     impl<T> RuntimeServiceClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,
@@ -2198,17 +2187,6 @@ pub mod image_service_client {
     #[derive(Debug, Clone)]
     pub struct ImageServiceClient<T> {
         inner: tonic::client::Grpc<T>,
-    }
-    impl ImageServiceClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
     }
     impl<T> ImageServiceClient<T>
     where

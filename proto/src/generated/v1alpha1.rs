@@ -71,17 +71,6 @@ pub mod pods_client {
     pub struct PodsClient<T> {
         inner: tonic::client::Grpc<T>,
     }
-    impl PodsClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
     impl<T> PodsClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,
