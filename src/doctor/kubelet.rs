@@ -7,11 +7,11 @@ pub(super) mod read;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::model::go_duration;
 pub(super) use known::{IMAGE_HIGH, IMAGE_LOW, IMAGE_MAX_AGE, MAX_DEAD, MAX_PER_CONTAINER};
-use known::{KNOWN, KnownSetting, MISTAKEN, ValueKind};
+use known::{KNOWN, KnownSetting, MISTAKEN};
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -111,7 +111,7 @@ pub(super) enum Process {
 pub(super) fn assemble(configz: Configz, process: Process) -> KubeletSettings {
     let mut known = KubeletSettings::default();
     let mut sources = Vec::new();
-    let mut table = Value::Null;
+    let mut table = Map::new();
     let (mut flags, mut files_whole) = (None, false);
     match process {
         Process::Hidden => known.missing.push(
@@ -133,7 +133,8 @@ pub(super) fn assemble(configz: Configz, process: Process) -> KubeletSettings {
                 match file.content.and_then(|text| parse::document(&text)) {
                     Ok(document) => {
                         ignored_keys(&document, &file.path, &mut known.ignored_keys);
-                        merge(&mut table, document);
+                        // The kubelet merges tables within them too; none of these settings is one.
+                        table.extend(document);
                         sources.push(file.path);
                     }
                     Err(why) => {
@@ -174,7 +175,7 @@ pub(super) fn assemble(configz: Configz, process: Process) -> KubeletSettings {
 fn one(
     it: &KnownSetting,
     flags: Option<&BTreeMap<String, String>>,
-    table: &Value,
+    table: &Map<String, Value>,
     files_whole: bool,
 ) -> Option<Setting> {
     let flags = flags?;
@@ -190,32 +191,11 @@ fn one(
             return None;
         }
     }
-    match it.kind {
-        // The defaults of evictions depend on the version.
-        ValueKind::Table => None,
-        ValueKind::Whole | ValueKind::Text => {
-            set(it.kind.of_text(it.default)?, SettingOrigin::Default)
-        }
-    }
+    set(it.kind.of_text(it.default)?, SettingOrigin::Default)
 }
 
-/// Lays a drop-in over a table, as the kubelet does (a JSON merge).
-fn merge(table: &mut Value, over: Value) {
-    match (table, over) {
-        (Value::Object(table), Value::Object(over)) => {
-            for (key, value) in over {
-                merge(table.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (table, over) => *table = over,
-    }
-}
-
-fn ignored_keys(document: &Value, file: &str, ignored: &mut Vec<IgnoredKey>) {
+fn ignored_keys(table: &Map<String, Value>, file: &str, ignored: &mut Vec<IgnoredKey>) {
     const MOST: usize = 20;
-    let Value::Object(table) = document else {
-        return;
-    };
     for (key, value) in table {
         if key.len() > parse::TEXT_MAX {
             continue;

@@ -1,9 +1,9 @@
 //! The kubelet's settings that matter here: their names, flags, kinds and defaults, and what people write instead.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::parse::{self, eviction};
-use ValueKind::{Table, Text, Whole};
+use super::parse;
+use ValueKind::{Text, Whole};
 
 /// The node's cap on dead containers; a flag, not a key.
 pub(in crate::doctor) const MAX_DEAD: &str = "maximum-dead-containers";
@@ -23,7 +23,6 @@ pub(in crate::doctor) const IMAGE_MAX_AGE: &str = "imageMaximumGCAge";
 pub(super) enum ValueKind {
     Whole,
     Text,
-    Table,
 }
 
 /// A setting that matters here.
@@ -58,7 +57,7 @@ impl KnownSetting {
     }
 }
 
-pub(super) const KNOWN: [KnownSetting; 11] = [
+pub(super) const KNOWN: [KnownSetting; 9] = [
     setting(MAX_DEAD, Some(MAX_DEAD), Whole, "-1"),
     setting(MAX_PER_CONTAINER, Some(MAX_PER_CONTAINER), Whole, "1"),
     setting(MIN_AGE, Some(MIN_AGE), Text, "0s"),
@@ -73,8 +72,6 @@ pub(super) const KNOWN: [KnownSetting; 11] = [
     setting(IMAGE_MAX_AGE, None, Text, "0s"),
     setting(LOG_MAX_SIZE, Some("container-log-max-size"), Text, "10Mi"),
     setting(LOG_MAX_FILES, Some("container-log-max-files"), Whole, "5"),
-    setting("evictionHard", Some("eviction-hard"), Table, ""),
-    setting("evictionSoft", Some("eviction-soft"), Table, ""),
 ];
 
 /// Keys that people put into a configuration file and that the kubelet ignores there, without dashes and in lower case,
@@ -99,15 +96,6 @@ impl ValueKind {
             (Self::Whole, Value::Number(_)) => value.as_i64().map(Value::from),
             (Self::Whole | Self::Text, Value::String(text)) => self.of_text(text),
             (Self::Text, Value::Number(number)) => Some(number.to_string().into()),
-            (Self::Table, Value::Object(table)) => {
-                let texts = table.iter().filter_map(|(key, value)| {
-                    let text = value.as_str().map(str::to_owned);
-                    let text = text.or_else(|| value.as_i64().map(|it| it.to_string()))?;
-                    (key.len() <= parse::TEXT_MAX && text.len() <= parse::TEXT_MAX)
-                        .then(|| (key.clone(), Value::from(text)))
-                });
-                Some(Value::Object(texts.take(16).collect()))
-            }
             _ => None,
         }
     }
@@ -116,7 +104,6 @@ impl ValueKind {
         match self {
             Self::Whole => text.parse::<i64>().ok().map(Value::from),
             Self::Text => (text.len() <= parse::TEXT_MAX).then(|| text.into()),
-            Self::Table => Some(json!(eviction(text))),
         }
     }
 }

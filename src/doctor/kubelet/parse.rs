@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::system::yaml;
 
@@ -57,15 +57,16 @@ pub(super) fn path<'a>(flags: &'a BTreeMap<String, String>, flag: &str) -> Optio
 }
 
 /// Reads a configuration file: YAML, which JSON is too.
-pub(super) fn document(text: &str) -> Result<Value, String> {
+pub(super) fn document(text: &str) -> Result<Map<String, Value>, String> {
     let document = serde_saphyr::from_str_with_options(text, yaml::options(DEPTH_MAX));
     let document: Value =
         document.map_err(|error| format!("it is no YAML and no JSON: {}", yaml::place(&error)))?;
-    let kind = document.get("kind").and_then(Value::as_str);
-    if kind != Some("KubeletConfiguration") {
-        return Err("it is no KubeletConfiguration".to_owned());
+    if let Value::Object(keys) = document
+        && keys.get("kind") == Some(&"KubeletConfiguration".into())
+    {
+        return Ok(keys);
     }
-    Ok(document)
+    Err("it is no KubeletConfiguration".to_owned())
 }
 
 pub(super) fn configz(bytes: &[u8]) -> Result<Value, String> {
@@ -75,17 +76,6 @@ pub(super) fn configz(bytes: &[u8]) -> Result<Value, String> {
     config
         .cloned()
         .ok_or_else(|| "the answer has no kubeletconfig".to_owned())
-}
-
-/// Reads `signal<value,signal<value`.
-pub(super) fn eviction(text: &str) -> BTreeMap<String, String> {
-    let parts = text.split(',').filter_map(|part| part.split_once('<'));
-    let short = |it: &str| it.trim().to_owned();
-    let parts = parts.map(|(signal, value)| (short(signal), short(value)));
-    parts
-        .filter(|(signal, value)| signal.len().max(value.len()) <= TEXT_MAX)
-        .take(16)
-        .collect()
 }
 
 /// Returns a value as a short text; empty if it is a table, a list or long.

@@ -1,4 +1,3 @@
-use super::parse::eviction;
 use super::*;
 
 fn words(line: &[&str]) -> Vec<String> {
@@ -38,7 +37,7 @@ fn flags_have_their_values_in_both_forms() {
         "-1",
         "--fail-swap-on=false",
         "--runtime-cgroups",
-        "--eviction_hard='imagefs.available<15%,nodefs.available<10%'",
+        "--image_gc_high_threshold='90'",
         "--config",
         "/etc/k.yaml",
         "-v=2",
@@ -49,11 +48,8 @@ fn flags_have_their_values_in_both_forms() {
     ]);
     let wanted = [
         ("config", "/other.yaml"),
-        (
-            "eviction-hard",
-            "imagefs.available<15%,nodefs.available<10%",
-        ),
         ("fail-swap-on", "false"),
+        ("image-gc-high-threshold", "90"),
         ("maximum-dead-containers", "200"),
         ("maximum-dead-containers-per-container", "-1"),
         ("v", "2"),
@@ -69,9 +65,8 @@ fn a_flag_goes_before_a_drop_in_and_that_before_the_file() {
     let file = format!(
         "{HEAD}imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\ncontainerLogMaxFiles: 3\n"
     );
-    let first =
-        format!("{HEAD}imageGCLowThresholdPercent: 61\nevictionHard: {{imagefs.available: 15%}}\n");
-    let second = r#"{"kind":"KubeletConfiguration","imageGCLowThresholdPercent":62,"evictionHard":{"nodefs.available":"1Gi"}}"#;
+    let first = format!("{HEAD}imageGCLowThresholdPercent: 61\ncontainerLogMaxSize: 20Mi\n");
+    let second = r#"{"kind":"KubeletConfiguration","imageGCLowThresholdPercent":62,"containerLogMaxSize":null}"#;
     let known = seen(
         &["kubelet", "--image-gc-high-threshold=75"],
         &[
@@ -85,14 +80,6 @@ fn a_flag_goes_before_a_drop_in_and_that_before_the_file() {
     assert_eq!(value(&known, "containerLogMaxFiles"), "3 File");
     assert_eq!(value(&known, MAX_DEAD), "-1 Default");
     assert_eq!(value(&known, "containerLogMaxSize"), r#""10Mi" Default"#);
-    assert_eq!(
-        known.settings["evictionHard"].value["imagefs.available"],
-        "15%"
-    );
-    assert_eq!(
-        known.settings["evictionHard"].value["nodefs.available"],
-        "1Gi"
-    );
     assert_eq!(
         known.source,
         "command line of process 7, /k.yaml, /d/10.conf, /d/20.conf"
@@ -170,13 +157,11 @@ fn a_file_that_cannot_be_understood_leaves_its_keys_unknown_and_shows_nothing_of
 #[test]
 fn the_kubelets_own_answer_goes_first_and_has_no_flags() {
     let answer = br#"{"kubeletconfig":{"imageGCHighThresholdPercent":77,"imageMaximumGCAge":"0s",
-        "evictionHard":{"imagefs.available":"15%","x":{"y":1}},"containerLogMaxFiles":5}}"#;
+        "evictionHard":{"imagefs.available":"15%"},"containerLogMaxFiles":5}}"#;
     let known = assemble(Some(Ok(answer.to_vec())), Process::Hidden);
     assert_eq!(value(&known, IMAGE_HIGH), "77 Configz");
-    assert_eq!(
-        known.settings["evictionHard"].value["imagefs.available"],
-        "15%"
-    );
+    assert_eq!(value(&known, "containerLogMaxFiles"), "5 Configz");
+    assert_eq!(value(&known, "evictionHard"), "unknown");
     assert_eq!(value(&known, MAX_DEAD), "unknown");
     assert_eq!(known.source, "/configz");
     let process = Process::Seen {
@@ -227,7 +212,4 @@ fn values_and_keys_are_bounded() {
     let known = seen(&["kubelet"], &[("/k", &file)]);
     assert_eq!(value(&known, "containerLogMaxSize"), "unknown");
     assert_eq!(known.ignored_keys, []);
-    let many: String = (0..50).map(|_| "imagefs.available<15%,").collect();
-    assert!(eviction(&many).len() <= 16);
-    assert_eq!(eviction(&format!("{long}<1")).len(), 0);
 }
