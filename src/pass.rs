@@ -341,7 +341,11 @@ impl<'a> PassRun<'a> {
             if !asks_for_pods || !settling {
                 break;
             }
-            let wait = self.runner.observer.unsettled_for().await;
+            // It waits for a look that another caller has under way.
+            let wait = tokio::select! {
+                wait = self.runner.observer.unsettled_for() => wait,
+                stop = self.stops.wait() => return Err(EarlyEnd::Stopped(stop)),
+            };
             if self.stops.cut_off(wait) {
                 // It would be all that the pass does: what is certain without the source goes now.
                 self.settles_at = Instant::now().checked_add(wait);
