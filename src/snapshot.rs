@@ -128,6 +128,8 @@ struct LookMemory {
     undated_sandboxes: UndatedRows,
     statuses: Statuses,
     sandbox_images: SandboxImages,
+    /// When the image service last ran out of the whole timeout; `None`: it answered since.
+    images_hung: Option<Instant>,
     logs: logs::LogHistory,
 }
 
@@ -144,6 +146,7 @@ impl Observer {
             undated_sandboxes: UndatedRows::default(),
             statuses: Statuses::default(),
             sandbox_images: SandboxImages::default(),
+            images_hung: None,
             logs: logs::LogHistory::default(),
         });
         let ages = Mutex::new(AgeBook::new(ImageAges::default(), Journal::none()));
@@ -397,8 +400,8 @@ async fn look(
     rows::judge(&mut containers);
     rows::judge(&mut sandboxes);
     lists_read.send_replace(containers.is_ok() && sandboxes.is_ok());
-    let images = if_alive(&alive, &mut timings.images, images::list(client)).await;
-    let filesystems = if_alive(&alive, &mut timings.filesystems, inner.statvfs.ask(client)).await;
+    let images = memory.ask_images(client, &inner.statvfs, &alive, status_budget, &mut timings);
+    let (images, filesystems) = Box::pin(images).await;
     // After the runtime: a pod born in between must not look deleted.
     let found = NodeLists::new(inner.unknown_is_dead(), &containers, &sandboxes, &logs);
     let fits = |list: &_| found.lives_in(list);

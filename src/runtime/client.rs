@@ -38,6 +38,8 @@ const SANDBOX_STATUS: &str = "PodSandboxStatus";
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<ClientInner>,
+    /// No read waits longer, whatever the settings say.
+    at_most: Duration,
 }
 
 #[derive(Debug)]
@@ -75,6 +77,7 @@ impl Client {
                 disk: BlockingPool::new(1),
                 list_states: fallback::ListStates::default(),
             }),
+            at_most: Duration::MAX,
         }
     }
 
@@ -88,6 +91,15 @@ impl Client {
             max_message_bytes: config.max_message_bytes,
             ..self.shared.settings.clone()
         })
+    }
+
+    /// Returns the same client, of which no read waits longer than this.
+    #[must_use]
+    pub fn within(&self, at_most: Duration) -> Self {
+        Self {
+            at_most,
+            ..self.clone()
+        }
     }
 
     /// Returns the runtime's socket.
@@ -400,7 +412,7 @@ impl Client {
 
     /// Returns the deadline of a read.
     pub fn timeout(&self) -> Duration {
-        self.shared.settings.timeout
+        self.shared.settings.timeout.min(self.at_most)
     }
 
     fn question(&self) -> (RuntimeServiceClient<Checked>, Duration) {

@@ -1,20 +1,70 @@
-//! Combines the parts of a look into what planning may know of the images.
+//! Asks for the images, and combines the parts of a look into what planning may know of them.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::details::Details;
-use super::{ListResult, LookResult, ObserverInner};
+use super::filesystems::Statvfs;
+use super::{
+    ListResult, LookMemory, LookResult, ObserverInner, SHARED_STATUS_BUDGET, Timings, if_alive,
+};
 use crate::model::{
     Container, Coverage, Filesystem, Filesystems, Image, ImageMatcher, ImageNames, ImageStore,
     Images, Rows,
 };
 use crate::runtime;
 
+/// How long a shared look waits for an image service that hung a while ago: else each scrape would end before its look,
+/// and miss what the runtime does answer.
+const HUNG_IMAGES_BUDGET: Duration = Duration::from_secs(3);
+/// How long that holds: it may only be slow by now. Longer than an alert waits.
+const HUNG_IMAGES_FOR: Duration = Duration::from_secs(600);
+
+impl LookMemory {
+    /// Asks for the images and the file systems together, so that an image service that hangs costs one timeout.
+    pub(super) async fn ask_images(
+        &mut self,
+        client: &runtime::Client,
+        statvfs: &Statvfs,
+        alive: &LookResult<()>,
+        status_budget: Duration,
+        timings: &mut Timings,
+    ) -> (ListResult<Image>, LookResult<Filesystems>) {
+        let budget = self.image_budget(status_budget);
+        let client = &client.within(budget);
+        let (images, filesystems) = tokio::join!(
+            if_alive(alive, &mut timings.images, list(client)),
+            if_alive(alive, &mut timings.filesystems, statvfs.ask(client)),
+        );
+        self.note_images([images.as_ref().err(), filesystems.as_ref().err()], budget);
+        (images, filesystems)
+    }
+
+    /// Returns how long a look waits for the image service, beside the timeout of each call.
+    fn image_budget(&self, status_budget: Duration) -> Duration {
+        let hung = |at: Instant| at.elapsed() < HUNG_IMAGES_FOR;
+        if status_budget == SHARED_STATUS_BUDGET && self.images_hung.is_some_and(hung) {
+            return HUNG_IMAGES_BUDGET;
+        }
+        Duration::MAX
+    }
+
+    /// Notes how the image service answered within a budget.
+    fn note_images(&mut self, failed: [Option<&runtime::Error>; 2], budget: Duration) {
+        if !failed.into_iter().flatten().any(runtime::Error::is_timeout) {
+            self.images_hung = None;
+        } else if budget == Duration::MAX {
+            self.images_hung = Some(Instant::now());
+        }
+    }
+}
+
 /// Lists the images, one row for each key.
-pub(super) async fn list(client: &runtime::Client) -> ListResult<Image> {
+async fn list(client: &runtime::Client) -> ListResult<Image> {
     let mut listed = client.list_images().await?;
     merge(&mut listed.rows);
     Ok(listed)

@@ -2,6 +2,8 @@
 //! runtime's configuration names the image of the next sandbox; each ready sandbox names its own, which may be
 //! older than the configuration.
 
+use tokio::time::Instant;
+
 use super::queries::{AnswerAge, Queries, QueryLimits};
 use crate::model::{ImageNames, PodSandbox, PodSandboxId, PodSandboxState};
 use crate::runtime;
@@ -22,7 +24,8 @@ impl SandboxImages {
         sandboxes: &[PodSandbox],
         limits: QueryLimits,
     ) -> ImageNames {
-        let configured = match client.sandbox_images().await {
+        let left = limits.until.saturating_duration_since(Instant::now());
+        let configured = match client.within(left).sandbox_images().await {
             Ok(configured) => configured,
             Err(error) => return ImageNames::Unknown(error.to_string()),
         };

@@ -110,6 +110,22 @@ async fn probes_pages_and_status_answer_while_the_runtime_hangs() {
 }
 
 #[tokio::test]
+async fn a_hanging_list_of_images_holds_up_no_question_for_the_file_systems() {
+    let rig = Rig::start(nodes::litter(1), json!({ "runtime": { "timeout": "60s" } })).await;
+    assert_eq!(
+        rig.get("/api/v1/plan").await.status,
+        200,
+        "no look is under way"
+    );
+    rig.sim.set_fault(Rpc::StreamImages, Fault::hang());
+    rig.sim.set_fault(Rpc::ListImages, Fault::hang());
+    let before = rig.sim.call_count(Rpc::ImageFsInfo);
+    rig.begin_gc("dry_run=true").await;
+    let asked = || rig.sim.call_count(Rpc::ImageFsInfo) > before;
+    until_true("the file systems are asked for", asked).await;
+}
+
+#[tokio::test]
 async fn a_runtime_that_is_down_at_the_start_is_waited_for() {
     let rig = Rig::without_runtime(nodes::litter(1), json!({})).await;
     until("it says what is missing", || async {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crisweep_sim::{Fault, Rpc};
 use serde_json::json;
 
-use crate::support::{Answer, Page, Rig, nodes};
+use crate::support::{Answer, Page, Rig, nodes, until};
 
 #[tokio::test]
 async fn a_fresh_page_has_at_most_200_samples() {
@@ -154,6 +154,33 @@ async fn a_hanging_runtime_cannot_make_a_scrape_late() {
         rig.sim.clear_faults();
         rig.ready().await;
     }
+}
+
+#[tokio::test]
+async fn what_hangs_about_images_hides_nothing_else_from_scrapes() {
+    let changes = json!({ "runtime": { "timeout": "8s" }, "collect": { "max_age": "0s" } });
+    let rig = Rig::start(nodes::litter(1), changes).await;
+    let hang = [
+        Rpc::StreamImages,
+        Rpc::ListImages,
+        Rpc::ImageFsInfo,
+        Rpc::Status,
+    ];
+    for rpc in hang {
+        rig.sim.set_fault(rpc, Fault::hang());
+    }
+    until("the look that found it out has ended", || async {
+        let plan = rig.get("/api/v1/plan").await;
+        (plan.status == 200).then_some(())
+    })
+    .await;
+    let request = rig
+        .request("GET", "/metrics")
+        .header("x-prometheus-scrape-timeout-seconds", "9.5");
+    let page = Page::parse(&Answer::of(request).await.text);
+    page.is("cri_containers{state=\"exited\"}", 1.0);
+    page.is("crisweep_collector_success{collector=\"images\"}", 0.0);
+    page.is("crisweep_collector_success{collector=\"filesystems\"}", 0.0);
 }
 
 #[tokio::test]
