@@ -40,7 +40,10 @@ impl LookMemory {
             if_alive(alive, &mut timings.images, list(client)),
             if_alive(alive, &mut timings.filesystems, statvfs.ask(client)),
         );
-        self.note_images([images.as_ref().err(), filesystems.as_ref().err()], budget);
+        // A runtime that does not answer at all was not asked.
+        if alive.is_ok() {
+            self.note_images([images.as_ref().err(), filesystems.as_ref().err()], budget);
+        }
         (images, filesystems)
     }
 
@@ -177,7 +180,13 @@ fn claimed(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::watch;
+
+    use super::super::Observer;
     use super::*;
+    use crate::config::Config;
     use crate::model::ImageId;
 
     fn image(id: &str, tag: &str, handler: &str) -> Image {
@@ -230,5 +239,27 @@ mod tests {
         let expected = [("a", true), ("a,kata", true), ("b", false)];
         let expected = expected.map(|(key, used)| (key.to_owned(), used));
         assert_eq!(uses, expected.into());
+    }
+
+    #[tokio::test]
+    async fn a_runtime_that_hangs_tells_nothing_of_its_image_service() {
+        let after = Duration::from_secs(10);
+        let client = runtime::Client::new(runtime::Settings {
+            endpoint: "/nowhere/cri.sock".into(),
+            image_endpoint: None,
+            timeout: after,
+            removal_timeout: after,
+            max_message_bytes: 1 << 20,
+            log_roots: runtime::LogRoots::default(),
+        });
+        let (_, config) = watch::channel(Arc::new(Config::default()));
+        let observer = Observer::new(client.clone(), config);
+        let mut memory = observer.inner.memory.lock().await;
+        let (method, budget) = ("Version", SHARED_STATUS_BUDGET);
+        let alive = Err(runtime::Error::Timeout { method, after });
+        let (statvfs, timings) = (&observer.inner.statvfs, &mut Timings::default());
+        let asked = memory.ask_images(&client, statvfs, &alive, budget, timings);
+        assert!(Box::pin(asked).await.0.is_err());
+        assert_eq!(memory.image_budget(budget), Duration::MAX);
     }
 }
