@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::config::Config;
@@ -218,7 +219,12 @@ impl EvidenceKeeper {
             exit_code,
             reason: text(&status.reason),
             message: cut(&message, MESSAGE_BYTES_MAX).to_owned(),
-            created_at: status.created_at,
+            // The runtime may have lost it.
+            created_at: if status.created_at == Timestamp::MAX {
+                removal.subject.created_at
+            } else {
+                status.created_at
+            },
             started_at: status.started_at,
             finished_at: status.finished_at,
             removed_for: removal.reason,

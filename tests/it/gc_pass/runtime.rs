@@ -279,8 +279,10 @@ async fn a_dead_container_without_a_time_of_creation_counts_from_when_it_was_fir
     let node = nodes::healthy()
         .pod(lost("stopped", ContainerSpec::exited("app", 0, hours(1))))
         .pod(lost("unknown", ContainerSpec::unknown("app", 0, hours(1))));
-    let changes =
-        json!({ "policy": { "containers": { "min_age": "1s", "include_unknown": true } } });
+    let changes = json!({
+        "policy": { "containers": { "min_age": "1s", "include_unknown": true } },
+        "evidence": { "enabled": true },
+    });
     let rig = Rig::start(node, changes).await;
     until("the containers are old enough", || async {
         rig.write_pods_again();
@@ -289,4 +291,9 @@ async fn a_dead_container_without_a_time_of_creation_counts_from_when_it_was_fir
     })
     .await;
     assert_eq!(rig.exited_containers(), 0);
+    let kept = rig.get("/api/v1/evidence").await.json();
+    let kept = kept["evidence"].as_array().unwrap().iter();
+    let created = kept.map(|it| it["created_at"].as_str().unwrap());
+    let created: Vec<&str> = created.filter(|at| !at.starts_with("9999")).collect();
+    assert_eq!(created.len(), 2, "{created:?}");
 }
