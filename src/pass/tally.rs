@@ -29,6 +29,8 @@ pub(super) struct Tally<'a> {
     /// Attempts that the runtime answered, and failures among them. Quarantined sandboxes are not counted: they are probes,
     /// expected to fail.
     tried: BTreeMap<Target, (u64, u64)>,
+    /// What the report says of the targets that the breaker ended.
+    broken: BTreeMap<Target, String>,
     /// Outcomes of sandboxes that the queue has not seen yet.
     pub(super) ended: Vec<(String, RemovalOutcome)>,
     /// Removals that a cancel, the deadline or a lost runtime left open, until the queue takes them back.
@@ -66,6 +68,7 @@ impl<'a> Tally<'a> {
             record,
             back_off,
             tried: BTreeMap::new(),
+            broken: BTreeMap::new(),
             ended: Vec::new(),
             open: Vec::new(),
             not_begun: false,
@@ -253,13 +256,20 @@ impl PassRun<'_> {
         let Some((attempts, failures)) = self.mostly_fails(target) else {
             return false;
         };
-        self.runner.metrics.breaker_trips.inc();
         self.given_up = true;
         let why = format!(
             "circuit breaker (gc.failure_ratio): {failures} of {attempts} removals failed; the rest stays"
         );
         tracing::warn!(pass.id = %self.record.id, target = target.label(), why, "target given up");
-        self.record.error(format!("{target}: {why}"));
+        let line = format!("{target}: {why}");
+        // The rescue begins a target several times: one error, and one trip, for all of them.
+        match self.tally.broken.insert(target, line.clone()) {
+            Some(before) => self.record.retract(&before),
+            None => {
+                self.runner.metrics.breaker_trips.inc();
+            }
+        }
+        self.record.error(line);
         true
     }
 }
