@@ -153,7 +153,7 @@ impl PassRun<'_> {
     }
 
     /// Returns the pods, oldest exit first, whose records are enough to make the lists fit. A pod of which this pass
-    /// tried to remove something in vain makes no room.
+    /// tried to remove something in vain makes no room, unless the runtime may finish that yet.
     fn oldest_until_it_fits(
         &self,
         lists: &BTreeSet<Target>,
@@ -164,7 +164,11 @@ impl PassRun<'_> {
         }
         let plan = self.plan(look, lists, &self.policy)?;
         let weights = look.weights();
-        let stayed = |it: &&Removal| self.tally.stayed.contains_key(it.subject.id.as_str());
+        let (stayed, timed_out) = (&self.tally.stayed, &self.tally.timed_out);
+        let stayed = |it: &&Removal| {
+            let id = &it.subject.id;
+            stayed.contains_key(id.as_str()) && !timed_out.contains(id)
+        };
         let stuck = plan.removals.iter().filter(stayed);
         let stuck: BTreeSet<&PodUid> = stuck
             .filter_map(|it| Some(&it.subject.pod.as_ref()?.uid))

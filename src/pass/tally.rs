@@ -53,6 +53,8 @@ pub(super) struct Tally<'a> {
     pub(super) first_skip: Option<String>,
     /// Ids of objects that failed or were skipped, and why they were to go.
     pub(super) stayed: BTreeMap<String, RemoveReason>,
+    /// Those of them whose removal ran out of time: the runtime may finish it yet.
+    pub(super) timed_out: BTreeSet<Text>,
     /// How many objects are gone, by why they were to go.
     gone_for: BTreeMap<(Target, RemoveReason), u64>,
     /// What is gone by the runtime's word, except logs; the look after the pass proves it of containers and sandboxes.
@@ -80,6 +82,7 @@ impl<'a> Tally<'a> {
             skipped: BTreeMap::new(),
             first_skip: None,
             stayed: BTreeMap::new(),
+            timed_out: BTreeSet::new(),
             gone_for: BTreeMap::new(),
             gone: BTreeSet::new(),
             failed: BTreeSet::new(),
@@ -211,6 +214,11 @@ impl<'a> Tally<'a> {
         // Only failures of earlier passes count, not those of this pass.
         let failed_again = failed && failed_before && !self.failed.contains(&object);
         self.ended_since_look += 1;
+        if let RemovalOutcome::Failed { class, .. } = outcome
+            && *class == FailureClass::Timeout
+        {
+            self.timed_out.insert(subject.id.clone());
+        }
         self.record.update(|pass| {
             if let Some(report) = pass.targets.get_mut(&subject.target) {
                 report.failed_again += u64::from(failed_again);
