@@ -152,8 +152,8 @@ impl PassRun<'_> {
         uids.len()
     }
 
-    /// Returns the pods, oldest exit first, whose records are enough to make the lists fit. A pod of which this pass
-    /// tried to remove something in vain makes no room, unless the runtime may finish that yet.
+    /// Returns the pods, oldest exit first, whose records are enough to make the lists fit. A pod of which the
+    /// runtime refused to remove something in this pass makes no room.
     fn oldest_until_it_fits(
         &self,
         lists: &BTreeSet<Target>,
@@ -164,12 +164,8 @@ impl PassRun<'_> {
         }
         let plan = self.plan(look, lists, &self.policy)?;
         let weights = look.weights();
-        let (stayed, timed_out) = (&self.tally.stayed, &self.tally.timed_out);
-        let stayed = |it: &&Removal| {
-            let id = &it.subject.id;
-            stayed.contains_key(id.as_str()) && !timed_out.contains(id)
-        };
-        let stuck = plan.removals.iter().filter(stayed);
+        let refused = |it: &&Removal| self.tally.refused.contains(&it.subject.id);
+        let stuck = plan.removals.iter().filter(refused);
         let stuck: BTreeSet<&PodUid> = stuck
             .filter_map(|it| Some(&it.subject.pod.as_ref()?.uid))
             .collect();

@@ -53,8 +53,9 @@ pub(super) struct Tally<'a> {
     pub(super) first_skip: Option<String>,
     /// Ids of objects that failed or were skipped, and why they were to go.
     pub(super) stayed: BTreeMap<String, RemoveReason>,
-    /// Those of them whose removal ran out of time: the runtime may finish it yet.
-    pub(super) timed_out: BTreeSet<Text>,
+    /// Those of them that the runtime refused to remove. It may yet finish what ran out of time, and another client what it
+    /// removes.
+    pub(super) refused: BTreeSet<Text>,
     /// How many objects are gone, by why they were to go.
     gone_for: BTreeMap<(Target, RemoveReason), u64>,
     /// What is gone by the runtime's word, except logs; the look after the pass proves it of containers and sandboxes.
@@ -82,7 +83,7 @@ impl<'a> Tally<'a> {
             skipped: BTreeMap::new(),
             first_skip: None,
             stayed: BTreeMap::new(),
-            timed_out: BTreeSet::new(),
+            refused: BTreeSet::new(),
             gone_for: BTreeMap::new(),
             gone: BTreeSet::new(),
             failed: BTreeSet::new(),
@@ -215,9 +216,9 @@ impl<'a> Tally<'a> {
         let failed_again = failed && failed_before && !self.failed.contains(&object);
         self.ended_since_look += 1;
         if let RemovalOutcome::Failed { class, .. } = outcome
-            && *class == FailureClass::Timeout
+            && *class != FailureClass::Timeout
         {
-            self.timed_out.insert(subject.id.clone());
+            self.refused.insert(subject.id.clone());
         }
         self.record.update(|pass| {
             if let Some(report) = pass.targets.get_mut(&subject.target) {
