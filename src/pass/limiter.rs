@@ -198,11 +198,11 @@ impl Limiter {
         }
     }
 
-    /// Returns how long to rest after a removal that took `latency`: as long as that where removals are
-    /// what the disk suffers from.
+    /// Returns how long to rest after a removal that took `latency`: half as long where removals are what the disk
+    /// suffers from. On 300 IOPS a third of the latency left starting pods too little, all of it cost the pass a fifth.
     pub fn rest(&self, latency: Duration) -> Duration {
         if self.is_under_pressure && latency >= COSTLY {
-            latency.min(REST_MAX)
+            (latency / 2).min(REST_MAX)
         } else {
             Duration::ZERO
         }
