@@ -10,12 +10,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::age::at_least;
-use super::index::{Newest, RowSet, SnapshotIndex};
+use super::index::{RowSet, SnapshotIndex};
 use super::knowledge::Knowledge;
-use super::quiet::{Quiet, if_quiet};
-use super::{
-    AgeFrom, ContainerPolicy, Limit, PodKnowledge, Policy, Protect, Verdict, first_said, keep,
-};
+use super::quiet::if_quiet;
+use super::{AgeFrom, ContainerPolicy, Limit, PodKnowledge, Protect, Verdict, first_said, keep};
 use crate::model::{
     Container, ContainerState, KeepReason, PodRef, PodSandbox, PodSandboxId, RemoveReason,
     Snapshot, Target,
@@ -54,9 +52,9 @@ pub(super) enum ContainerRule {
 }
 
 /// Judges every container; the answer has one verdict for each, in the snapshot's order.
-pub(super) fn judge(policy: &Policy, knowledge: &Knowledge<'_>, newest: &Newest) -> Vec<Verdict> {
-    let judge = ContainerJudge::new(policy, knowledge, newest);
-    let off = policy.off(Target::Containers);
+pub(super) fn judge(knowledge: &Knowledge<'_>) -> Vec<Verdict> {
+    let judge = ContainerJudge::new(knowledge);
+    let off = knowledge.policy.off(Target::Containers);
     let places = 0..knowledge.index.snapshot.containers.len();
     places
         .map(|place| {
@@ -68,27 +66,17 @@ pub(super) fn judge(policy: &Policy, knowledge: &Knowledge<'_>, newest: &Newest)
 
 /// All that the rules look at.
 pub(super) struct ContainerJudge<'a> {
-    policy: &'a Policy,
     knowledge: &'a Knowledge<'a>,
-    newest: &'a Newest,
-    quiet: Quiet,
     shields: Shields<'a>,
     limits: Surplus,
 }
 
 impl<'a> ContainerJudge<'a> {
-    pub(super) fn new(
-        policy: &'a Policy,
-        knowledge: &'a Knowledge<'a>,
-        newest: &'a Newest,
-    ) -> Self {
+    pub(super) fn new(knowledge: &'a Knowledge<'a>) -> Self {
         Self {
-            policy,
             knowledge,
-            newest,
-            quiet: Quiet::of(knowledge, policy),
-            shields: Shields::new(knowledge.index.snapshot, &policy.protect),
-            limits: Surplus::of(knowledge, &policy.containers, newest),
+            shields: Shields::new(knowledge.index.snapshot, &knowledge.policy.protect),
+            limits: Surplus::of(knowledge),
         }
     }
 
@@ -96,10 +84,10 @@ impl<'a> ContainerJudge<'a> {
     pub(super) fn ask(&self, rule: ContainerRule, place: usize) -> Option<Verdict> {
         use ContainerRule as Rule;
         let index = &self.knowledge.index;
-        let (snapshot, rules) = (index.snapshot, &self.policy.containers);
+        let (snapshot, rules) = (index.snapshot, &self.knowledge.policy.containers);
         let container = snapshot.containers.get(place)?;
         let state = || self.knowledge.at(index.pod_of_container(place));
-        let is_newest = || self.newest.has(place);
+        let is_newest = || index.newest_containers.has(place);
         match rule {
             Rule::Running => keep(
                 KeepReason::Running,
@@ -144,8 +132,9 @@ impl<'a> ContainerJudge<'a> {
 
     /// Says whether the pod of the container at this place is quiet, or needs not to be.
     fn is_quiet(&self, place: usize) -> bool {
-        let pod = self.knowledge.index.pod_of_container(place);
-        !self.newest.has(place) || self.quiet.allows(pod)
+        let index = &self.knowledge.index;
+        let pod = index.pod_of_container(place);
+        !index.newest_containers.has(place) || self.knowledge.is_quiet(pod)
     }
 
     fn is_over_cap(&self, place: usize) -> bool {
@@ -153,7 +142,7 @@ impl<'a> ContainerJudge<'a> {
         // be within it, and count, after the cap has removed later ones: so it is removed with them. With limit 0
         // it counts already.
         let uncounted = self.limits.superseded.has(place)
-            && self.policy.containers.max_per_container != Limit::AtMost(0);
+            && self.knowledge.policy.containers.max_per_container != Limit::AtMost(0);
         let group = self.knowledge.index.group_of(place);
         self.limits.over_cap.has(place) || uncounted && self.limits.capped.has(group)
     }
@@ -251,11 +240,11 @@ struct Surplus {
 }
 
 impl Surplus {
-    fn of(knowledge: &Knowledge<'_>, rules: &ContainerPolicy, newest: &Newest) -> Self {
-        let index = &knowledge.index;
+    fn of(knowledge: &Knowledge<'_>) -> Self {
+        let (index, rules) = (&knowledge.index, &knowledge.policy.containers);
         let snapshot = index.snapshot;
         let count = snapshot.containers.len();
-        let counts = RowSet::of(count, |place| counts(knowledge, rules, place));
+        let counts = RowSet::of(count, |place| counts(knowledge, place));
         // A container beyond the limit of its name stays beyond it, and one that is not the newest stays so,
         // however many more records there are: this also holds on an incomplete look.
         let mut left = by_group(index, |it| counts.has(it));
@@ -272,6 +261,7 @@ impl Surplus {
         if rules.max_per_container == Limit::AtMost(0) {
             // The kubelet would remove all. The newest ones that we keep still count for the cap, which may
             // then remove them.
+            let newest = &index.newest_containers;
             left = by_group(index, |it| superseded.has(it) && newest.has(it));
         }
         let counted = left.len();
@@ -296,8 +286,8 @@ impl Surplus {
 
 /// Says whether the container at this place counts for the limits: it is dead and old enough. A protected one counts
 /// like any other. The kubelet removes objects without a pod and those of deleted pods first, so they never count.
-fn counts(knowledge: &Knowledge<'_>, rules: &ContainerPolicy, place: usize) -> bool {
-    let index = &knowledge.index;
+fn counts(knowledge: &Knowledge<'_>, place: usize) -> bool {
+    let (index, rules) = (&knowledge.index, &knowledge.policy.containers);
     let snapshot = index.snapshot;
     let is_dead = |it: &Container| {
         it.state != ContainerState::Running

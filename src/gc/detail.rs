@@ -92,20 +92,20 @@ pub(super) struct PlanRules<'f> {
     facts: &'f PlanFacts<'f>,
     containers: ContainerJudge<'f>,
     sandboxes: SandboxJudge<'f>,
-    images: Option<ImageJudge<'f, 'f>>,
+    images: Option<ImageJudge<'f>>,
     states: States<'f>,
 }
 
 impl<'f> PlanRules<'f> {
     pub(super) fn of(facts: &'f PlanFacts<'f>) -> Self {
-        let (snapshot, policy, knowledge) = (facts.snapshot, facts.policy, &facts.knowledge);
-        let store = snapshot.images.known();
+        let knowledge = &facts.knowledge;
+        let store = facts.snapshot.images.known();
         Self {
             facts,
-            containers: ContainerJudge::new(policy, knowledge, &facts.newest_containers),
-            sandboxes: SandboxJudge::new(policy, knowledge, &facts.newest_sandboxes, &facts.gone),
-            images: store.map(|it| ImageJudge::new(snapshot, it, &policy.images, &facts.gone)),
-            states: states(snapshot),
+            containers: ContainerJudge::new(knowledge),
+            sandboxes: SandboxJudge::new(knowledge, &facts.gone),
+            images: store.map(|it| ImageJudge::new(knowledge, it, &facts.gone)),
+            states: states(facts.snapshot),
         }
     }
 
@@ -202,7 +202,7 @@ impl<'f> PlanRules<'f> {
     fn of_log(&self, subject: &Subject, verdict: Verdict, stated: Stated) -> Vec<RuleLine> {
         let facts = self.facts;
         let mut lines = if let Some(dir) = facts.log_dir(subject) {
-            let judge = LogDirJudge::new(facts.policy, &facts.knowledge, dir);
+            let judge = LogDirJudge::new(&facts.knowledge, dir);
             let words = |rule, said| facts.log_dir_words(rule, subject, said);
             asked(stated, |rule| judge.ask(rule), words)
         } else if let Some(link) = facts.log_link(subject) {

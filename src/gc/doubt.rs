@@ -1,8 +1,8 @@
 //! Says why the pod source's list proves nothing about a pod, and what helps.
 
+use super::PodDoubt;
 use super::facts::span;
 use super::knowledge::{AFTER_REBOOT, Knowledge, SourceState};
-use super::{PodDoubt, Policy};
 
 impl PodDoubt {
     /// Describes it, as the end of a sentence.
@@ -34,11 +34,10 @@ impl PodDoubt {
         words.to_owned()
     }
 
-    /// Returns what a person can do about it under this policy; `assumable` if `assume_finished_after` can
-    /// help.
-    pub fn remedy(self, knowledge: &Knowledge<'_>, policy: &Policy, assumable: bool) -> String {
+    /// Returns what a person can do about it; `assumable` if `assume_finished_after` can help.
+    pub fn remedy(self, knowledge: &Knowledge<'_>, assumable: bool) -> String {
         let remedy = match self {
-            Self::Source => return source_remedy(knowledge, policy, assumable),
+            Self::Source => return source_remedy(knowledge, assumable),
             Self::UnseenPods | Self::UnseenRecords => {
                 "ask for another pass when the runtime answers whole lists"
             }
@@ -56,7 +55,7 @@ impl PodDoubt {
     }
 }
 
-fn source_remedy(knowledge: &Knowledge<'_>, policy: &Policy, assumable: bool) -> String {
+fn source_remedy(knowledge: &Knowledge<'_>, assumable: bool) -> String {
     let mend = match knowledge.source_state() {
         SourceState::None => "name a source (pods.source, docs/pods.md)",
         SourceState::Settling => {
@@ -67,7 +66,7 @@ fn source_remedy(knowledge: &Knowledge<'_>, policy: &Policy, assumable: bool) ->
             return "find out why the pod source does not list a pod that lives here".to_owned();
         }
     };
-    let assume = match policy.assume_finished_after {
+    let assume = match knowledge.policy.assume_finished_after {
         _ if !assumable => return mend.to_owned(),
         None => "assume_finished_after".to_owned(),
         Some(after) => format!("an assume_finished_after below {}", span(after)),

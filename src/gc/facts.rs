@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::index::{Newest, RowSet};
+use super::index::RowSet;
 use super::knowledge::Knowledge;
 use super::{Plan, Policy, Subject};
 use crate::model::{
@@ -22,8 +22,6 @@ pub struct PlanFacts<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) policy: &'a Policy,
     pub(super) knowledge: Knowledge<'a>,
-    pub(super) newest_containers: Newest,
-    pub(super) newest_sandboxes: Newest,
     /// The containers that the plan removes.
     pub(super) gone: RowSet,
     /// Places by id.
@@ -74,8 +72,6 @@ impl<'a> PlanFacts<'a> {
         Self {
             snapshot,
             policy,
-            newest_containers: knowledge.index.newest_containers(),
-            newest_sandboxes: knowledge.index.newest_sandboxes(),
             gone,
             knowledge,
             containers: containers.map(|(row, at)| (row.id.as_str(), at)).collect(),

@@ -19,7 +19,8 @@ pub use room::used_percent;
 
 use super::age::at_least;
 use super::index::RowSet;
-use super::{Expected, ImagePolicy, ImageUse, PodKnowledge, Policy, Subject, Verdict};
+use super::knowledge::Knowledge;
+use super::{Expected, ImagePolicy, ImageUse, PodKnowledge, Subject, Verdict};
 use crate::model::{
     Container, Coverage, FilesystemUsage, Image, ImageAge, ImageId, ImageMatcher, ImageNames,
     ImageStore, Images, KeepReason, RemoveReason, Snapshot, Target, repository_leaf,
@@ -48,15 +49,12 @@ pub(super) enum ImageRule {
 
 /// Judges every image, one verdict for each [`Image::key`]; containers in `gone` count as removed. If the
 /// images are unknown, none is judged.
-pub(super) fn judge<'a>(
-    snapshot: &'a Snapshot,
-    policy: &Policy,
-    gone: &RowSet,
-) -> Vec<(&'a Image, Verdict)> {
+pub(super) fn judge<'a>(knowledge: &Knowledge<'a>, gone: &RowSet) -> Vec<(&'a Image, Verdict)> {
+    let (snapshot, policy) = (knowledge.index.snapshot, knowledge.policy);
     let Images::Known(store) = &snapshot.images else {
         return Vec::new();
     };
-    let judge = ImageJudge::new(snapshot, store, &policy.images, gone);
+    let judge = ImageJudge::new(knowledge, store, gone);
     let (off, doubt) = (policy.off(Target::Images), judge.doubt());
     let judged = judge.judged.into_iter();
     judged
@@ -65,10 +63,10 @@ pub(super) fn judge<'a>(
 }
 
 /// All that the rules look at.
-pub(super) struct ImageJudge<'a, 'p> {
+pub(super) struct ImageJudge<'a> {
     snapshot: &'a Snapshot,
     store: &'a ImageStore,
-    rules: &'p ImagePolicy,
+    rules: &'a ImagePolicy,
     needs: ImageUsers,
     /// The ids that stay regardless of the disk: by which rule, and why.
     kept: BTreeMap<&'a ImageId, (ImageRule, KeepReason)>,
@@ -78,13 +76,9 @@ pub(super) struct ImageJudge<'a, 'p> {
     by_key: OnceCell<BTreeMap<Cow<'a, str>, Verdict>>,
 }
 
-impl<'a, 'p> ImageJudge<'a, 'p> {
-    pub(super) fn new(
-        snapshot: &'a Snapshot,
-        store: &'a ImageStore,
-        rules: &'p ImagePolicy,
-        gone: &RowSet,
-    ) -> Self {
+impl<'a> ImageJudge<'a> {
+    pub(super) fn new(knowledge: &Knowledge<'a>, store: &'a ImageStore, gone: &RowSet) -> Self {
+        let (snapshot, rules) = (knowledge.index.snapshot, &knowledge.policy.images);
         let mut judge = Self {
             snapshot,
             store,

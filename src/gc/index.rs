@@ -17,6 +17,10 @@ pub(super) struct SnapshotIndex<'a> {
     groups: Numbering<'a>,
     pub(super) containers: RowRanks,
     pub(super) sandboxes: RowRanks,
+    /// Of each container name of a pod.
+    pub(super) newest_containers: Newest,
+    /// Of each pod. One without a pod is never among them.
+    pub(super) newest_sandboxes: Newest,
 }
 
 impl<'a> SnapshotIndex<'a> {
@@ -29,16 +33,23 @@ impl<'a> SnapshotIndex<'a> {
         // Records without a pod get groups of their own, after the groups of all pods.
         let pod = |place| numbers.at(place).unwrap_or(numbers.texts().len());
         let groups = Numbering::within(names.map(|(at, it)| (pod(at), it.name.as_str())));
+        let containers = RowRanks::of(&snapshot.containers, |it| {
+            (it.created_at, it.attempt, it.id.as_str())
+        });
+        let sandboxes = RowRanks::of(&snapshot.sandboxes, |it| {
+            (it.created_at, it.attempt, it.id.as_str())
+        });
+        let before = snapshot.containers.len();
+        let of_pods = numbers.places();
+        let of_pods = of_pods.map(|all| all.filter_map(move |it| it.checked_sub(before)));
         Self {
             snapshot,
+            newest_containers: Newest::of(&containers, groups.places()),
+            newest_sandboxes: Newest::of(&sandboxes, of_pods),
             numbers,
             groups,
-            containers: RowRanks::of(&snapshot.containers, |it| {
-                (it.created_at, it.attempt, it.id.as_str())
-            }),
-            sandboxes: RowRanks::of(&snapshot.sandboxes, |it| {
-                (it.created_at, it.attempt, it.id.as_str())
-            }),
+            containers,
+            sandboxes,
         }
     }
 
@@ -84,18 +95,6 @@ impl<'a> SnapshotIndex<'a> {
     pub(super) fn beside_pods<T>(&self, map: &'a BTreeMap<PodUid, T>) -> Vec<Option<&'a T>> {
         self.numbers
             .beside(map.iter().map(|(uid, it)| (uid.as_str(), it)))
-    }
-
-    pub(super) fn newest_containers(&self) -> Newest {
-        Newest::of(&self.containers, self.groups())
-    }
-
-    /// Returns the newest sandboxes of each pod. One without a pod is never among them.
-    pub(super) fn newest_sandboxes(&self) -> Newest {
-        let before = self.snapshot.containers.len();
-        let of_pods = self.numbers.places();
-        let of_pods = of_pods.map(|all| all.filter_map(move |it| it.checked_sub(before)));
-        Newest::of(&self.sandboxes, of_pods)
     }
 }
 

@@ -20,15 +20,24 @@ use crate::model::{
 /// kubelet is only starting its pods.
 pub(super) const AFTER_REBOOT: Duration = Duration::from_secs(15 * 60);
 
-/// What is known of each pod that the runtime has something of.
+/// All that verdicts rest on: the policy, the snapshot's records, and what is known of each pod that the runtime has
+/// something of.
 #[derive(Debug)]
 pub struct Knowledge<'a> {
+    pub(super) policy: &'a Policy,
     /// The numbers of the snapshot's records.
     pub(super) index: SnapshotIndex<'a>,
-    node: NodeKnowledge<'a>,
+    /// A pod that lives and that the list lacks.
+    missing_live_pod: Option<&'a str>,
+    /// The machine started a short while ago, and no pod is up yet.
+    rebooted: bool,
+    /// The sources for which the list can show that a pod is absent.
+    vouched: BTreeSet<ConfigSource>,
     pods: Vec<PodSigns<'a>>,
-    /// By the pods' numbers.
+    /// By the pods' numbers: most pods have several records.
     states: Vec<PodKnowledge>,
+    /// Likewise: the pod has been finished so long that the kubelet surely knows it.
+    quiet: Vec<bool>,
 }
 
 /// How far the pod source is believed.
@@ -71,31 +80,34 @@ labelled!(SourceState);
 
 impl<'a> Knowledge<'a> {
     /// Judges every pod of the snapshot.
-    pub fn of(snapshot: &'a Snapshot, policy: &Policy) -> Self {
+    pub fn of(snapshot: &'a Snapshot, policy: &'a Policy) -> Self {
         let index = SnapshotIndex::of(snapshot);
         let pods = pods(&index);
-        let node = NodeKnowledge {
-            snapshot,
-            settle: policy.pods.settle,
+        let mut knowledge = Self {
+            policy,
+            index,
             missing_live_pod: missing_live_pod(snapshot, policy, &pods),
             rebooted: is_rebooted(snapshot),
             vouched: vouched(snapshot),
-        };
-        let states = pods.iter().map(|pod| node.judge(policy, pod)).collect();
-        Self {
-            index,
-            node,
             pods,
-            states,
-        }
+            states: Vec::new(),
+            quiet: Vec::new(),
+        };
+        let pods = knowledge.pods.iter();
+        knowledge.states = pods.map(|pod| knowledge.judge(pod)).collect();
+        let pods = knowledge.pods.iter().zip(&knowledge.states);
+        knowledge.quiet = pods
+            .map(|(pod, state)| knowledge.is_end_known(pod, *state))
+            .collect();
+        knowledge
     }
 
     /// Treats unknown pods without a sign of life as deleted, as an answer might show them to be.
-    pub(super) fn with_the_quiet_unknown_deleted(mut self) -> Self {
+    pub(super) fn with_the_still_unknown_deleted(mut self) -> Self {
         for (pod, state) in self.pods.iter().zip(&mut self.states) {
-            let can_be_listed = !can_never_be_listed(self.node.snapshot, pod.uid);
-            let quiet = pod.is_quiet() && !pod.starts;
-            if *state == PodKnowledge::Unknown && quiet && can_be_listed {
+            let can_be_listed = !can_never_be_listed(self.index.snapshot, pod.uid);
+            let still = pod.is_still() && !pod.starts;
+            if *state == PodKnowledge::Unknown && still && can_be_listed {
                 *state = PodKnowledge::Deleted;
             }
         }
@@ -104,8 +116,8 @@ impl<'a> Knowledge<'a> {
 
     /// Returns how far the pod source is believed.
     pub fn source_state(&self) -> SourceState {
-        match &self.node.snapshot.pods {
-            Pods::Known(_) if self.node.missing_live_pod.is_some() => SourceState::Incomplete,
+        match &self.index.snapshot.pods {
+            Pods::Known(_) if self.missing_live_pod.is_some() => SourceState::Incomplete,
             Pods::Known(_) => SourceState::Known,
             Pods::Unknown(why) => why.into(),
         }
@@ -113,7 +125,7 @@ impl<'a> Knowledge<'a> {
 
     /// Returns why the pod source is not believed; `None` if it is.
     pub fn source_doubt(&self) -> Option<String> {
-        match (&self.node.snapshot.pods, self.node.missing_live_pod) {
+        match (&self.index.snapshot.pods, self.missing_live_pod) {
             (Pods::Unknown(why), _) => Some(why.to_string()),
             (Pods::Known(_), Some(uid)) => Some(format!(
                 "the list is incomplete: pod {uid} lives here and is not in it"
@@ -133,9 +145,10 @@ impl<'a> Knowledge<'a> {
             .unwrap_or(PodKnowledge::Unknown)
     }
 
-    /// Returns what runtime and source say of each pod, and what is known of it, in the order of their numbers.
-    pub(super) fn pods(&self) -> impl Iterator<Item = (&PodSigns<'a>, PodKnowledge)> {
-        self.pods.iter().zip(self.states.iter().copied())
+    /// Says whether the kubelet surely knows that the pod with this number has ended; not without a pod.
+    pub(super) fn is_quiet(&self, pod: Option<usize>) -> bool {
+        let quiet = pod.and_then(|pod| self.quiet.get(pod).copied());
+        quiet.unwrap_or_default()
     }
 
     /// Returns what is known of a pod that the runtime may not have; `youngest` is the time of its latest
@@ -144,7 +157,7 @@ impl<'a> Knowledge<'a> {
         if self.index.pod(uid).is_some() {
             return self.get(uid);
         }
-        let told = self.node.by_list(&self.absent(uid, youngest));
+        let told = self.by_list(&self.absent(uid, youngest));
         told.unwrap_or(PodKnowledge::Unknown)
     }
 
@@ -153,25 +166,25 @@ impl<'a> Knowledge<'a> {
     pub(super) fn doubt(&self, uid: &PodUid, youngest: Timestamp) -> Option<PodDoubt> {
         match self.index.pod(uid) {
             Some(pod) => self.doubt_at(pod),
-            None => self.node.by_list(&self.absent(uid, youngest)).err(),
+            None => self.by_list(&self.absent(uid, youngest)).err(),
         }
     }
 
     /// The same for the pod with this number.
     pub(super) fn doubt_at(&self, pod: usize) -> Option<PodDoubt> {
-        self.node.by_list(self.pods.get(pod)?).err()
+        self.by_list(self.pods.get(pod)?).err()
     }
 
     /// Says whether `assume_finished_after` can be short enough for the pod with this number to count as finished; not
     /// without a pod.
     pub(super) fn is_assumable(&self, pod: Option<usize>) -> bool {
         let pod = pod.and_then(|pod| self.pods.get(pod));
-        pod.is_some_and(|pod| self.node.is_assumable(pod))
+        pod.is_some_and(|pod| self.may_be_assumed(pod))
     }
 
     /// Returns what is known of a pod of which the runtime has nothing.
     fn absent<'u>(&'u self, uid: &'u PodUid, youngest: Timestamp) -> PodSigns<'u> {
-        let snapshot = self.node.snapshot;
+        let snapshot = self.index.snapshot;
         let listed = snapshot.pods.known();
         let listed = listed.and_then(|list| list.pods.get(uid));
         let history = snapshot.pod_history.get(uid);
@@ -259,7 +272,7 @@ impl<'a> PodSigns<'a> {
     }
 
     /// Nothing of it runs, nor may run unseen.
-    fn is_quiet(&self) -> bool {
+    fn is_still(&self) -> bool {
         !self.lives() && !self.may_run
     }
 }
@@ -336,23 +349,11 @@ fn vouched(snapshot: &Snapshot) -> BTreeSet<ConfigSource> {
     sources.filter(|it| list.vouches_for(*it)).collect()
 }
 
-/// What holds for every pod of a node.
-#[derive(Debug)]
-struct NodeKnowledge<'a> {
-    snapshot: &'a Snapshot,
-    settle: Duration,
-    /// A pod that lives and that the list lacks.
-    missing_live_pod: Option<&'a str>,
-    /// The machine started a short while ago, and no pod is up yet.
-    rebooted: bool,
-    /// The sources for which the list can show that a pod is absent.
-    vouched: BTreeSet<ConfigSource>,
-}
-
-impl NodeKnowledge<'_> {
-    fn judge(&self, policy: &Policy, pod: &PodSigns<'_>) -> PodKnowledge {
+/// The judgement on one pod.
+impl Knowledge<'_> {
+    fn judge(&self, pod: &PodSigns<'_>) -> PodKnowledge {
         match self.by_list(pod) {
-            Ok(PodKnowledge::Absent) | Err(_) if self.may_assume_finished(policy, pod) => {
+            Ok(PodKnowledge::Absent) | Err(_) if self.may_assume_finished(pod) => {
                 PodKnowledge::Assumed
             }
             Ok(state) => state,
@@ -362,7 +363,8 @@ impl NodeKnowledge<'_> {
 
     /// Returns what the list shows of a pod, or why it proves nothing.
     fn by_list(&self, pod: &PodSigns<'_>) -> Result<PodKnowledge, PodDoubt> {
-        let list = self.snapshot.pods.known().ok_or(PodDoubt::Source)?;
+        let snapshot = self.index.snapshot;
+        let list = snapshot.pods.known().ok_or(PodDoubt::Source)?;
         match pod.listed {
             // The kubelet runs a finished static pod again at its next start.
             Some(listed) if listed.is_static() || self.is_static(pod) => Ok(PodKnowledge::Active),
@@ -374,7 +376,7 @@ impl NodeKnowledge<'_> {
                     Ok(PodKnowledge::Active)
                 } else if pod.may_run {
                     Err(PodDoubt::MayRun)
-                } else if self.snapshot.seen.is_all() {
+                } else if snapshot.seen.is_all() {
                     Ok(PodKnowledge::Terminated)
                 } else {
                     // Quiet only if none of its records is missing.
@@ -393,7 +395,7 @@ impl NodeKnowledge<'_> {
         if self.missing_live_pod.is_some() {
             return Err(PodDoubt::Source);
         }
-        if !self.snapshot.seen.is_all_that_lives() {
+        if !self.index.snapshot.seen.is_all_that_lives() {
             return Err(PodDoubt::UnseenPods);
         }
         Ok(())
@@ -423,7 +425,7 @@ impl NodeKnowledge<'_> {
         let Some(as_of) = list.as_of else {
             return Ok(());
         };
-        if !self.snapshot.has_all_of(pod.uid) {
+        if !self.index.snapshot.has_all_of(pod.uid) {
             return Err(PodDoubt::UnseenRecords);
         }
         if may_outlive(pod, as_of) {
@@ -435,19 +437,24 @@ impl NodeKnowledge<'_> {
     /// One answer can be short: a kubelet that has just started adds its pods one by one.
     fn by_absence(&self, pod: &PodSigns<'_>) -> PodKnowledge {
         let since = pod.history.and_then(|history| history.absent_since);
-        let is_old = |since| at_least(self.snapshot.age(since), self.settle);
-        if self.settle.is_zero() || since.is_some_and(is_old) {
+        let settle = self.policy.pods.settle;
+        if settle.is_zero() || self.is_past(since, settle) {
             PodKnowledge::Deleted
         } else {
             PodKnowledge::Absent
         }
     }
 
+    /// Says whether this time is known, and at least so long ago.
+    pub(super) fn is_past(&self, since: Option<Timestamp>, long: Duration) -> bool {
+        since.is_some_and(|since| at_least(self.index.snapshot.age(since), long))
+    }
+
     /// Returns the pod's source at the kubelet, as its sandboxes say, now or earlier; by the UID's format
     /// only if no sandbox ever said it. A manifest may set the UID of its pod.
     fn source(&self, pod: &PodSigns<'_>) -> SandboxSource {
         // An unseen sandbox may say otherwise.
-        let seen = self.snapshot.seen.sandboxes == Coverage::Whole || pod.has_sandbox;
+        let seen = self.index.snapshot.seen.sandboxes == Coverage::Whole || pod.has_sandbox;
         if pod.source != SandboxSource::None || !seen {
             return pod.source;
         }
@@ -466,18 +473,19 @@ impl NodeKnowledge<'_> {
         }
     }
 
-    fn may_assume_finished(&self, policy: &Policy, pod: &PodSigns<'_>) -> bool {
-        let after = policy.assume_finished_after.map(SignedDuration::try_from);
-        let (Some(Ok(after)), true) = (after, self.is_assumable(pod)) else {
+    fn may_assume_finished(&self, pod: &PodSigns<'_>) -> bool {
+        let after = self.policy.assume_finished_after;
+        let after = after.map(SignedDuration::try_from);
+        let (Some(Ok(after)), true) = (after, self.may_be_assumed(pod)) else {
             return false;
         };
-        pod.last_exit
-            .is_some_and(|at| self.snapshot.age(at) > after)
+        let age = |at| self.index.snapshot.age(at);
+        pod.last_exit.is_some_and(|at| age(at) > after)
     }
 
     /// Says whether the pod may count as finished some time after its last exit.
-    fn is_assumable(&self, pod: &PodSigns<'_>) -> bool {
-        let snapshot = self.snapshot;
+    fn may_be_assumed(&self, pod: &PodSigns<'_>) -> bool {
+        let snapshot = self.index.snapshot;
         // A missing record may be alive, or have exited just now.
         if !snapshot.seen.is_all() {
             return false;
@@ -486,7 +494,7 @@ impl NodeKnowledge<'_> {
         if snapshot.pods == Pods::Unknown(PodsUnknown::Settling) || self.is_static(pod) {
             return false;
         }
-        pod.is_quiet() && !pod.starts && !pod.unknown_exit && pod.last_exit.is_some()
+        pod.is_still() && !pod.starts && !pod.unknown_exit && pod.last_exit.is_some()
     }
 }
 

@@ -30,16 +30,12 @@ pub(super) enum LogObject<'a> {
 
 /// Judges every entry, and the logs of containers that were removed (`snapshot.removed`) or are planned to be
 /// removed earlier in the same pass (`gone`).
-pub(super) fn judge<'a>(
-    policy: &Policy,
-    knowledge: &Knowledge<'a>,
-    gone: &RowSet,
-) -> Vec<(LogObject<'a>, Verdict)> {
-    let snapshot = knowledge.index.snapshot;
+pub(super) fn judge<'a>(knowledge: &Knowledge<'a>, gone: &RowSet) -> Vec<(LogObject<'a>, Verdict)> {
+    let (snapshot, policy) = (knowledge.index.snapshot, knowledge.policy);
     let mut judged = Vec::new();
     let (states, off) = (states(snapshot), policy.off(Target::Logs));
     for dir in &snapshot.logs.dirs {
-        let judge = LogDirJudge::new(policy, knowledge, dir);
+        let judge = LogDirJudge::new(knowledge, dir);
         let verdict = first_said(|rule| judge.ask(rule), KeepReason::PodsUnknown);
         judged.push((LogObject::Dir(dir), verdict.unless(off)));
     }
@@ -137,20 +133,14 @@ pub(super) enum LogDirRule {
 
 /// What the rules look at for a pod's directory.
 pub(super) struct LogDirJudge<'a> {
-    policy: &'a Policy,
     knowledge: &'a Knowledge<'a>,
     dir: &'a PodLogDir,
     pod: Option<PodRef>,
 }
 
 impl<'a> LogDirJudge<'a> {
-    pub(super) fn new(
-        policy: &'a Policy,
-        knowledge: &'a Knowledge<'a>,
-        dir: &'a PodLogDir,
-    ) -> Self {
+    pub(super) fn new(knowledge: &'a Knowledge<'a>, dir: &'a PodLogDir) -> Self {
         Self {
-            policy,
             knowledge,
             dir,
             pod: pod_of_dir(&dir.name).filter(|_| dir.is_dir),
@@ -163,14 +153,11 @@ impl<'a> LogDirJudge<'a> {
         let Some(pod) = &self.pod else {
             return keep(KeepReason::ForeignName, rule == Rule::ForeignName);
         };
-        let index = &self.knowledge.index;
+        let (index, policy) = (&self.knowledge.index, self.knowledge.policy);
         let state = || self.knowledge.get_or_absent(&pod.uid, self.dir.modified_at);
         match rule {
             Rule::ForeignName => None,
-            Rule::Protect => keep(
-                KeepReason::Protected,
-                protects_pod(&self.policy.protect, pod),
-            ),
+            Rule::Protect => keep(KeepReason::Protected, protects_pod(&policy.protect, pod)),
             Rule::Containers => keep(KeepReason::HasContainers, index.pod(&pod.uid).is_some()),
             Rule::ListsComplete => keep(KeepReason::PodsUnknown, !index.snapshot.seen.is_all()),
             Rule::PodExists => {
@@ -183,7 +170,7 @@ impl<'a> LogDirJudge<'a> {
             }
             Rule::Settle => keep(KeepReason::TooYoung, state() == PodKnowledge::Absent),
             Rule::Grace => {
-                let old = |since| at_least(index.snapshot.age(since), self.policy.logs.grace);
+                let old = |since| at_least(index.snapshot.age(since), policy.logs.grace);
                 let is_old = old(self.dir.modified_at) && self.dir.orphan_since.is_some_and(old);
                 keep(KeepReason::TooYoung, !is_old)
             }
@@ -370,7 +357,6 @@ fn foreseen(
 
 /// Returns an entry as plans show it, and what it is planned as; `None` for a foreign name.
 pub(super) fn subject(
-    snapshot: &Snapshot,
     knowledge: &Knowledge<'_>,
     log: LogObject<'_>,
 ) -> (Subject, Option<Expected>) {
@@ -405,7 +391,7 @@ pub(super) fn subject(
         pod,
         attempt: 0,
         created_at,
-        age_seconds: snapshot.age(created_at).as_secs().max(0),
+        age_seconds: knowledge.index.snapshot.age(created_at).as_secs().max(0),
         image: None,
     };
     (subject, expected)

@@ -24,17 +24,17 @@ pub fn kept_for_missing_knowledge(
     // `pods.quiet` ends by itself: it is no missing knowledge.
     let mut without_quiet = policy.clone();
     without_quiet.pods.quiet = Duration::ZERO;
-    let actual = Knowledge::of(snapshot, policy);
-    let if_deleted = Knowledge::of(snapshot, policy).with_the_quiet_unknown_deleted();
-    let now = removable_of_unknown(&without_quiet, &actual, &actual, targets);
-    let mut more = removable_of_unknown(&without_quiet, &if_deleted, &actual, targets);
+    let actual = Knowledge::of(snapshot, &without_quiet);
+    let if_deleted = Knowledge::of(snapshot, &without_quiet).with_the_still_unknown_deleted();
+    let now = removable_of_unknown(&actual, &actual, targets);
+    let mut more = removable_of_unknown(&if_deleted, &actual, targets);
     for (why, count) in now {
         if let Some(more) = more.get_mut(&why) {
             *more = more.saturating_sub(count);
         }
     }
     if targets.contains(&Target::Logs) {
-        count_dirs(snapshot, policy, &actual, &mut more);
+        count_dirs(&actual, &mut more);
     }
     more.retain(|_, count| *count > 0);
     let mut counts: BTreeMap<_, (usize, bool)> = BTreeMap::new();
@@ -68,18 +68,14 @@ pub fn kept_for_unknown_exits<'a>(
 }
 
 /// Counts the old enough log directories of pods of which the runtime has nothing. An assumption removes none of them.
-fn count_dirs(
-    snapshot: &Snapshot,
-    policy: &Policy,
-    knowledge: &Knowledge<'_>,
-    counts: &mut BTreeMap<(Target, PodDoubt, bool), usize>,
-) {
+fn count_dirs(knowledge: &Knowledge<'_>, counts: &mut BTreeMap<(Target, PodDoubt, bool), usize>) {
+    let (snapshot, policy) = (knowledge.index.snapshot, knowledge.policy);
     if !policy.logs.enabled || !snapshot.seen.is_all() {
         return;
     }
     let gone = RowSet::none(snapshot.containers.len());
     let can_be_listed = |uid: &PodUid| !can_never_be_listed(snapshot, uid.as_str());
-    for (log, verdict) in logs::judge(policy, knowledge, &gone) {
+    for (log, verdict) in logs::judge(knowledge, &gone) {
         if let LogObject::Dir(dir) = log
             && verdict == Verdict::Keep(KeepReason::PodsUnknown)
             && at_least(snapshot.age(dir.modified_at), policy.logs.grace)

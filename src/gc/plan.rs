@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::detail::PlanRules;
 use super::facts::PlanFacts;
-use super::index::{Newest, RowSet};
+use super::index::RowSet;
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
 use super::newer::NewerIds;
@@ -34,7 +34,7 @@ pub fn plan_within(
     earlier: Option<&PlannedObjects>,
 ) -> Plan {
     let knowledge = Knowledge::of(snapshot, policy);
-    let verdicts = Verdicts::of(policy, &knowledge, targets, earlier);
+    let verdicts = Verdicts::of(&knowledge, targets, earlier);
     let mut plan = Plan {
         taken_at: snapshot.taken_at,
         pods_from_cache: snapshot.pods.is_cached(),
@@ -42,7 +42,7 @@ pub fn plan_within(
         kept: Vec::new(),
         summary: verdicts.count(targets),
     };
-    plan.fill(policy, &knowledge, verdicts);
+    plan.fill(&knowledge, verdicts);
     if snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) {
         oldest_exit_first(&mut plan.removals, snapshot);
     }
@@ -52,22 +52,19 @@ pub fn plan_within(
 /// Counts what [`plan`] would return on the knowledge's snapshot, without naming objects: a scrape needs no more.
 pub fn summarize(
     knowledge: &Knowledge<'_>,
-    policy: &Policy,
     targets: &BTreeSet<Target>,
 ) -> BTreeMap<Target, Summary> {
-    let verdicts = Verdicts::of(policy, knowledge, targets, None);
-    verdicts.count(targets)
+    Verdicts::of(knowledge, targets, None).count(targets)
 }
 
 /// Counts what would be removed under `supposed` of the pods that are unknown in `actual`, by why they are, and whether
 /// `assume_finished_after` can be short enough for the pod.
 pub(super) fn removable_of_unknown(
-    policy: &Policy,
     supposed: &Knowledge<'_>,
     actual: &Knowledge<'_>,
     targets: &BTreeSet<Target>,
 ) -> BTreeMap<(Target, PodDoubt, bool), usize> {
-    let verdicts = Verdicts::of(policy, supposed, targets, None);
+    let verdicts = Verdicts::of(supposed, targets, None);
     let index = &actual.index;
     let mut counts = BTreeMap::new();
     let mut count = |target, pod: Option<usize>, verdict: &Verdict| {
@@ -89,35 +86,25 @@ pub(super) fn removable_of_unknown(
 }
 
 /// A verdict on each object of some targets; containers and sandboxes in the snapshot's order.
+#[derive(Default)]
 struct Verdicts<'a> {
     containers: Vec<Verdict>,
     sandboxes: Vec<Verdict>,
     logs: Vec<(LogObject<'a>, Verdict)>,
     images: Vec<(&'a Image, Verdict)>,
-    newest_containers: Newest,
-    newest_sandboxes: Newest,
 }
 
 impl<'a> Verdicts<'a> {
     /// Later targets are judged as if the removals of earlier ones were done.
     fn of(
-        policy: &Policy,
         knowledge: &Knowledge<'a>,
         targets: &BTreeSet<Target>,
         earlier: Option<&PlannedObjects>,
     ) -> Self {
-        let index = &knowledge.index;
-        let snapshot = index.snapshot;
-        let mut verdicts = Self {
-            containers: Vec::new(),
-            sandboxes: Vec::new(),
-            logs: Vec::new(),
-            images: Vec::new(),
-            newest_containers: index.newest_containers(),
-            newest_sandboxes: index.newest_sandboxes(),
-        };
+        let snapshot = knowledge.index.snapshot;
+        let mut verdicts = Self::default();
         if targets.contains(&Target::Containers) {
-            verdicts.containers = containers::judge(policy, knowledge, &verdicts.newest_containers);
+            verdicts.containers = containers::judge(knowledge);
         }
         if let Some(earlier) = earlier {
             let rows = snapshot.containers.iter().zip(&mut verdicts.containers);
@@ -130,14 +117,13 @@ impl<'a> Verdicts<'a> {
             matches!(verdicts.containers.get(place), Some(Verdict::Remove(_)))
         });
         if targets.contains(&Target::Sandboxes) {
-            verdicts.sandboxes =
-                sandboxes::judge(policy, knowledge, &verdicts.newest_sandboxes, &gone);
+            verdicts.sandboxes = sandboxes::judge(knowledge, &gone);
         }
         if targets.contains(&Target::Logs) {
-            verdicts.logs = logs::judge(policy, knowledge, &gone);
+            verdicts.logs = logs::judge(knowledge, &gone);
         }
         if targets.contains(&Target::Images) {
-            verdicts.images = images::judge(snapshot, policy, &gone);
+            verdicts.images = images::judge(knowledge, &gone);
         }
         if let Some(earlier) = earlier {
             verdicts.keep_to(earlier, knowledge);
@@ -154,7 +140,7 @@ impl<'a> Verdicts<'a> {
         }
         for (log, verdict) in &mut self.logs {
             earlier.keep_others(verdict, || {
-                let (subject, _) = logs::subject(snapshot, knowledge, log.clone());
+                let (subject, _) = logs::subject(knowledge, log.clone());
                 (Target::Logs, subject.id, subject.created_at)
             });
         }
@@ -203,7 +189,7 @@ pub fn still_due(due: Vec<Removal>, fresh: &Plan) -> (Vec<Removal>, Vec<Removal>
 
 impl Plan {
     /// Adds every object, in order.
-    fn fill(&mut self, policy: &Policy, knowledge: &Knowledge<'_>, verdicts: Verdicts<'_>) {
+    fn fill(&mut self, knowledge: &Knowledge<'_>, verdicts: Verdicts<'_>) {
         let index = &knowledge.index;
         let snapshot = index.snapshot;
         let (removals, kept) = (self.summary.values(), self.summary.values());
@@ -212,20 +198,20 @@ impl Plan {
         self.removals.reserve_exact(removals.sum());
         self.kept.reserve_exact(kept.sum());
         let rows = &snapshot.containers;
-        let mut newer = NewerIds::of(&verdicts.newest_containers, &verdicts.containers);
+        let mut newer = NewerIds::of(&index.newest_containers, &verdicts.containers);
         for (place, row) in index.oldest_containers() {
             let Some(verdict) = verdicts.containers.get(place) else {
                 continue;
             };
             let state = knowledge.at(index.pod_of_container(place));
-            let subject = container_subject(snapshot, policy, state, row);
+            let subject = container_subject(knowledge, state, row);
             let expected = Expected::Container(row.state);
             self.push(subject, Some(expected), *verdict, || {
                 newer.ids(index.group_of(place), |at| Some(rows.get(at)?.id.text()))
             });
         }
         let rows = &snapshot.sandboxes;
-        let mut newer = NewerIds::of(&verdicts.newest_sandboxes, &verdicts.sandboxes);
+        let mut newer = NewerIds::of(&index.newest_sandboxes, &verdicts.sandboxes);
         for (place, row) in index.oldest_sandboxes() {
             let Some(verdict) = verdicts.sandboxes.get(place) else {
                 continue;
@@ -241,7 +227,7 @@ impl Plan {
             .logs
             .into_iter()
             .map(|(log, verdict)| {
-                let (subject, expected) = logs::subject(snapshot, knowledge, log);
+                let (subject, expected) = logs::subject(knowledge, log);
                 (subject, expected, verdict)
             })
             .collect();
@@ -353,12 +339,12 @@ fn oldest_exit_first(removals: &mut [Removal], snapshot: &Snapshot) {
 }
 
 fn container_subject(
-    snapshot: &Snapshot,
-    policy: &Policy,
+    knowledge: &Knowledge<'_>,
     pod_state: PodKnowledge,
     container: &Container,
 ) -> Subject {
-    let counts_from = containers::counts_from(policy.containers.age_from, container);
+    let age_from = knowledge.policy.containers.age_from;
+    let counts_from = containers::counts_from(age_from, container);
     let counts_from = counts_from.unwrap_or(container.created_at);
     Subject {
         target: Target::Containers,
@@ -368,7 +354,7 @@ fn container_subject(
         pod_state,
         attempt: container.attempt,
         created_at: container.created_at,
-        age_seconds: snapshot.age(counts_from).as_secs().max(0),
+        age_seconds: knowledge.index.snapshot.age(counts_from).as_secs().max(0),
         image: None,
     }
 }

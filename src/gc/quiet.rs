@@ -7,47 +7,20 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::age::at_least;
 use super::knowledge::{Knowledge, PodSigns};
-use super::{PodKnowledge, Policy, Verdict};
-use crate::model::{Coverage, KUBELET_SYNCS_IN, KeepReason, Outage, RemoveReason, Snapshot};
+use super::{PodKnowledge, Verdict};
+use crate::model::{Coverage, KUBELET_SYNCS_IN, KeepReason, Outage, RemoveReason};
 
 /// If crisweep has not watched the pod, its last exit must be this many times `pods.quiet` ago.
 const UNWATCHED_FACTOR: u32 = 10;
 
-/// By the pods' numbers: the pod has been finished so long that the kubelet surely knows it.
-pub(super) struct Quiet(Vec<bool>);
-
-impl Quiet {
-    /// Judges every pod once: most have several records.
-    pub(super) fn of(knowledge: &Knowledge<'_>, policy: &Policy) -> Self {
-        let judge = QuietJudge {
-            snapshot: knowledge.index.snapshot,
-            enough: policy.pods.quiet,
-            assume_finished_after: policy.assume_finished_after,
-        };
-        let pods = knowledge.pods();
-        Self(pods.map(|(pod, state)| judge.allows(pod, state)).collect())
-    }
-
-    /// Says whether the pod with this number is quiet; false without a pod.
-    pub(super) fn allows(&self, number: Option<usize>) -> bool {
-        number.is_some_and(|number| self.0.get(number).copied().unwrap_or_default())
-    }
-}
-
-/// All that the judgement needs beside the pod.
-struct QuietJudge<'a> {
-    snapshot: &'a Snapshot,
-    enough: Duration,
-    assume_finished_after: Option<Duration>,
-}
-
-impl QuietJudge<'_> {
-    fn allows(&self, pod: &PodSigns<'_>, state: PodKnowledge) -> bool {
-        if self.enough.is_zero() {
+impl Knowledge<'_> {
+    /// Says whether the kubelet surely knows that a pod has ended.
+    pub(super) fn is_end_known(&self, pod: &PodSigns<'_>, state: PodKnowledge) -> bool {
+        let (snapshot, enough) = (self.index.snapshot, self.policy.pods.quiet);
+        if enough.is_zero() {
             return true;
         }
-        let snapshot = self.snapshot;
-        let long = self.enough.saturating_mul(UNWATCHED_FACTOR);
+        let long = enough.saturating_mul(UNWATCHED_FACTOR);
         let exited_long_before = |then| self.exited(pod, then, long);
         let is_over = || {
             let assumed = state == PodKnowledge::Assumed;
@@ -70,20 +43,19 @@ impl QuietJudge<'_> {
     /// crisweep itself has seen it finished long enough.
     fn seen_over(&self, pod: &PodSigns<'_>) -> bool {
         let since = pod.history.and_then(|history| history.over_since);
-        since.is_some_and(|since| at_least(self.snapshot.age(since), self.enough))
+        self.is_past(since, self.policy.pods.quiet)
     }
 
     /// The lists have fit long enough since the outage.
     fn could_sync_since(&self, outage: Outage) -> bool {
-        let enough = KUBELET_SYNCS_IN.min(self.enough);
-        let since = outage.fits_since;
-        since.is_some_and(|since| at_least(self.snapshot.age(since), enough))
+        let enough = KUBELET_SYNCS_IN.min(self.policy.pods.quiet);
+        self.is_past(outage.fits_since, enough)
     }
 
     /// Its last exit is known and at least `long` before `then`.
     fn exited(&self, pod: &PodSigns<'_>, then: Timestamp, long: Duration) -> bool {
         // An unseen container may have exited later than all seen ones.
-        let snapshot = self.snapshot;
+        let snapshot = self.index.snapshot;
         let is_whole = snapshot.seen.containers == Coverage::Whole || snapshot.has_all_of(pod.uid);
         let at = pod.last_exit.filter(|_| is_whole && !pod.unknown_exit);
         at.is_some_and(|at| at_least(then.duration_since(at), long))
@@ -91,9 +63,10 @@ impl QuietJudge<'_> {
 
     /// No source says when an assumed pod ended: it must have counted as finished this long.
     fn assumed_for_long(&self, pod: &PodSigns<'_>) -> bool {
-        let after = self.assume_finished_after.unwrap_or(Duration::MAX);
-        let long = after.saturating_add(self.enough);
-        SignedDuration::try_from(long).is_ok() && self.exited(pod, self.snapshot.taken_at, long)
+        let after = self.policy.assume_finished_after.unwrap_or(Duration::MAX);
+        let long = after.saturating_add(self.policy.pods.quiet);
+        let now = self.index.snapshot.taken_at;
+        SignedDuration::try_from(long).is_ok() && self.exited(pod, now, long)
     }
 }
 

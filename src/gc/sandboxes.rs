@@ -2,9 +2,9 @@
 
 use super::age::at_least;
 use super::containers::protects_pod;
-use super::index::{Newest, RowSet, SnapshotIndex};
+use super::index::{RowSet, SnapshotIndex};
 use super::knowledge::Knowledge;
-use super::quiet::{Quiet, if_quiet};
+use super::quiet::if_quiet;
 use super::{Limit, PodKnowledge, Policy, Verdict, first_said, keep};
 use crate::model::{
     Coverage, KeepReason, Numbering, PodSandbox, PodSandboxState, RemoveReason, Snapshot, Target,
@@ -41,15 +41,10 @@ pub(super) enum SandboxRule {
 
 /// Judges every sandbox; returns one verdict for each, in the snapshot's order. Containers in `gone` count as
 /// removed: a plan for both targets shows what one pass would do.
-pub(super) fn judge(
-    policy: &Policy,
-    knowledge: &Knowledge<'_>,
-    newest: &Newest,
-    gone: &RowSet,
-) -> Vec<Verdict> {
-    let judge = SandboxJudge::new(policy, knowledge, newest, gone);
+pub(super) fn judge(knowledge: &Knowledge<'_>, gone: &RowSet) -> Vec<Verdict> {
+    let judge = SandboxJudge::new(knowledge, gone);
     let snapshot = knowledge.index.snapshot;
-    let off = policy.off(Target::Sandboxes);
+    let off = knowledge.policy.off(Target::Sandboxes);
     let sandboxes = snapshot.sandboxes.iter().enumerate();
     sandboxes
         .map(|(place, sandbox)| {
@@ -61,10 +56,7 @@ pub(super) fn judge(
 
 /// All that the rules look at.
 pub(super) struct SandboxJudge<'a> {
-    policy: &'a Policy,
     knowledge: &'a Knowledge<'a>,
-    newest: &'a Newest,
-    quiet: Quiet,
     /// Those that have a container, or may have one.
     held: RowSet,
     over_cap: RowSet,
@@ -73,18 +65,13 @@ pub(super) struct SandboxJudge<'a> {
 }
 
 impl<'a> SandboxJudge<'a> {
-    pub(super) fn new(
-        policy: &'a Policy,
-        knowledge: &'a Knowledge<'a>,
-        newest: &'a Newest,
-        gone: &RowSet,
-    ) -> Self {
+    pub(super) fn new(knowledge: &'a Knowledge<'a>, gone: &RowSet) -> Self {
         let index = &knowledge.index;
-        let (snapshot, rules) = (index.snapshot, &policy.sandboxes);
+        let (snapshot, rules) = (index.snapshot, &knowledge.policy.sandboxes);
         let held = held(index, gone);
         let places = 0..snapshot.sandboxes.len();
         let counted: Vec<usize> = places
-            .filter(|it| !held.has(*it) && counts(policy, knowledge, newest, *it))
+            .filter(|it| !held.has(*it) && counts(knowledge, *it))
             .collect();
         let dead = counted.len();
         let mut over_cap = RowSet::none(snapshot.sandboxes.len());
@@ -96,10 +83,7 @@ impl<'a> SandboxJudge<'a> {
                 .take_oldest(counted, max_dead, &mut over_cap);
         }
         Self {
-            policy,
             knowledge,
-            newest,
-            quiet: Quiet::of(knowledge, policy),
             held,
             over_cap,
             dead,
@@ -109,11 +93,11 @@ impl<'a> SandboxJudge<'a> {
     /// Returns what one rule says of the sandbox at this place; `None`: nothing, the next one is asked.
     pub(super) fn ask(&self, rule: SandboxRule, place: usize) -> Option<Verdict> {
         use SandboxRule as Rule;
-        let (index, policy) = (&self.knowledge.index, self.policy);
+        let (index, policy) = (&self.knowledge.index, self.knowledge.policy);
         let sandbox = index.snapshot.sandboxes.get(place)?;
         let pod = index.pod_of_sandbox(place);
         let state = self.knowledge.at(pod);
-        let is_newest = self.newest.has(place);
+        let is_newest = index.newest_sandboxes.has(place);
         match rule {
             Rule::Ready => {
                 let ready = sandbox.state == PodSandboxState::Ready;
@@ -127,13 +111,13 @@ impl<'a> SandboxJudge<'a> {
                 keep(KeepReason::TooYoung, !old)
             }
             Rule::PodDeleted => {
-                let quiet = !is_newest || self.quiet.allows(pod);
+                let quiet = !is_newest || self.knowledge.is_quiet(pod);
                 (state == PodKnowledge::Deleted).then(|| if_quiet(quiet, RemoveReason::PodDeleted))
             }
             Rule::Superseded => (!is_newest).then_some(Verdict::Remove(RemoveReason::Superseded)),
             // The kubelet has no cap on sandboxes: ours applies only to pods that are known to be finished.
             Rule::MaxDead => (state.is_finished() && self.over_cap.has(place))
-                .then(|| if_quiet(self.quiet.allows(pod), RemoveReason::OverCap)),
+                .then(|| if_quiet(self.knowledge.is_quiet(pod), RemoveReason::OverCap)),
             Rule::Settle => keep(KeepReason::TooYoung, state == PodKnowledge::Absent),
             Rule::Newest => keep(KeepReason::Newest, !state.is_finished()),
             Rule::WithinLimits => keep(KeepReason::WithinLimits, true),
@@ -153,14 +137,14 @@ fn is_old(snapshot: &Snapshot, policy: &Policy, sandbox: &PodSandbox) -> bool {
 
 /// Says whether the sandbox at this place, if nothing holds it, counts for the cap: the newest of a pod that is not
 /// deleted does, and a protected one, which no other replaces.
-fn counts(policy: &Policy, knowledge: &Knowledge<'_>, newest: &Newest, place: usize) -> bool {
-    let index = &knowledge.index;
+fn counts(knowledge: &Knowledge<'_>, place: usize) -> bool {
+    let (index, policy) = (&knowledge.index, knowledge.policy);
     let snapshot = index.snapshot;
     let is_dead = |it: &PodSandbox| {
         it.state == PodSandboxState::NotReady && it.pod.is_some() && is_old(snapshot, policy, it)
     };
     let state = knowledge.at(index.pod_of_sandbox(place));
-    let is_last = state != PodKnowledge::Deleted && newest.has(place);
+    let is_last = state != PodKnowledge::Deleted && index.newest_sandboxes.has(place);
     let sandbox = snapshot.sandboxes.get(place);
     sandbox.is_some_and(|it| is_dead(it) && (is_last || is_protected(policy, it)))
 }

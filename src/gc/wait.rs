@@ -87,7 +87,7 @@ fn removable(
     {
         *until = Timestamp::MAX;
     }
-    let summary = summarize(&Knowledge::of(&snapshot, policy), policy, targets);
+    let summary = summarize(&Knowledge::of(&snapshot, policy), targets);
     let counts = summary.values().flat_map(|summary| summary.remove.values());
     counts.sum()
 }

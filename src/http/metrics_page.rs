@@ -102,7 +102,7 @@ impl Service {
             let (policy, snapshot) = (&config.policy, self.snapshot(look).ok());
             let knowledge = snapshot.as_ref().map(|it| Knowledge::of(it, policy));
             let known = knowledge.as_ref();
-            let plan = known.map(|it| summarize(it, policy, &Targets::all().0));
+            let plan = known.map(|it| summarize(it, &Targets::all().0));
             let pods = known.map_or_else(|| (&look.pods).into(), Knowledge::source_state);
             let part = NodePart::of(&scrape::PageInput {
                 look: Some((look, pods)),

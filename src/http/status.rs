@@ -436,7 +436,7 @@ impl PlanStatus {
     /// Plans on a snapshot.
     pub(crate) fn of(snapshot: &Snapshot, policy: &Policy) -> Self {
         let knowledge = Knowledge::of(snapshot, policy);
-        let counts = gc::plan::summarize(&knowledge, policy, &Target::ALL.into()).into_iter();
+        let counts = gc::plan::summarize(&knowledge, &Target::ALL.into()).into_iter();
         Self {
             removable: counts
                 .map(|(target, summary)| (target, summary.remove.values().sum()))

@@ -144,7 +144,7 @@ impl PassRun<'_> {
         let kept = gc::kept_for_missing_knowledge(&snapshot, policy, targets);
         for ((target, doubt), (count, assumable)) in kept {
             let why = doubt.words(&knowledge);
-            let remedy = doubt.remedy(&knowledge, policy, assumable);
+            let remedy = doubt.remedy(&knowledge, assumable);
             now.insert((
                 target,
                 format!(

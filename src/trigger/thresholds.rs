@@ -97,7 +97,7 @@ impl ThresholdWatcher {
         let snapshot = self.worker.runner().snapshot(look);
         let snapshot = snapshot.map_err(|error| error.to_string())?;
         let policy = &self.worker.config().policy;
-        let counts = gc::plan::summarize(&Knowledge::of(&snapshot, policy), policy, wanted);
+        let counts = gc::plan::summarize(&Knowledge::of(&snapshot, policy), wanted);
         let some = counts
             .into_iter()
             .filter(|(_, summary)| !summary.remove.is_empty());

@@ -95,16 +95,18 @@ impl PlanRules<'_> {
 impl PlanFacts<'_> {
     /// Returns the record of the same container that was created last, unless it is the one at this place.
     fn newer(&self, place: usize) -> Option<&Container> {
-        let group = self.knowledge.index.group_of(place);
-        let newest = self.newest_containers.of_group(group).last();
+        let index = &self.knowledge.index;
+        let newest = index.newest_containers.of_group(index.group_of(place));
+        let newest = newest.last();
         let newest = newest.filter(|newest| *newest != place)?;
         self.snapshot.containers.get(newest)
     }
 
     /// Returns the sandbox of the same pod that was created last.
     fn newest_sandbox(&self, place: usize) -> Option<&PodSandbox> {
-        let pod = self.knowledge.index.pod_of_sandbox(place)?;
-        let newest = self.newest_sandboxes.of_group(pod).last()?;
+        let index = &self.knowledge.index;
+        let pod = index.pod_of_sandbox(place)?;
+        let newest = index.newest_sandboxes.of_group(pod).last()?;
         self.snapshot.sandboxes.get(newest)
     }
 

@@ -216,7 +216,7 @@ impl<'a> Explainer<'a> {
                 let knowledge = &self.facts.knowledge;
                 let number = knowledge.index.pod(&pod.uid);
                 let assumable = subject.target != Target::Logs && knowledge.is_assumable(number);
-                vec![doubt.remedy(knowledge, self.facts.policy, assumable)]
+                vec![doubt.remedy(knowledge, assumable)]
             }
         }
     }
