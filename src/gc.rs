@@ -15,7 +15,6 @@
 //!   a volume or the sandboxes may need.
 //! - Every object gets a verdict with a reason, and the same code judges for a preview and a pass.
 
-mod age;
 pub mod check;
 pub mod containers;
 mod detail;
@@ -26,37 +25,35 @@ pub mod images;
 mod index;
 pub mod knowledge;
 pub mod logs;
-mod missing_knowledge;
-mod newer;
 mod options;
 pub mod plan;
-mod planned;
 mod policy;
 mod quiet;
 pub mod sandboxes;
 #[cfg(test)]
 mod schema;
-mod wait;
+mod supposed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
     ContainerId, ContainerState, KeepReason, PodRef, PodUid, Quarantined, RemoveReason,
     RemovedContainer, Target, Text,
 };
-pub use missing_knowledge::{kept_for_missing_knowledge, kept_for_unknown_exits};
-pub use options::{PassOptions, SavedPlan};
+pub use options::{PassOptions, PlannedObjects, SavedPlan};
 pub use plan::{plan, plan_within};
-pub use planned::PlannedObjects;
 pub use policy::{
     AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, PodPolicy, Policy,
     Protect, SandboxPolicy,
 };
-pub use wait::{kept_for_a_time, kept_for_quiet};
+pub use supposed::{
+    kept_for_a_time, kept_for_missing_knowledge, kept_for_quiet, kept_for_unknown_exits,
+};
 
 /// What is known of an object's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -263,6 +260,11 @@ impl Verdict {
             Self::Remove(reason) => ("remove", reason.label()),
         }
     }
+}
+
+/// Says whether something is old enough. Exactly the minimum is, as for the kubelet; an age in the future never is.
+fn at_least(age: SignedDuration, minimum: Duration) -> bool {
+    !age.is_negative() && SignedDuration::try_from(minimum).is_ok_and(|minimum| age >= minimum)
 }
 
 /// Asks rules in their order: the first that says something is the verdict. If none does, the object stays.

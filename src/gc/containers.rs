@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::age::at_least;
 use super::index::{RowSet, SnapshotIndex};
 use super::knowledge::Knowledge;
 use super::quiet::if_quiet;
-use super::{AgeFrom, ContainerPolicy, Limit, PodKnowledge, Protect, Verdict, first_said, keep};
+use super::{
+    AgeFrom, ContainerPolicy, Limit, PodKnowledge, Protect, Verdict, at_least, first_said, keep,
+};
 use crate::model::{
     Container, ContainerState, KeepReason, PodRef, PodSandbox, PodSandboxId, RemoveReason,
     Snapshot, Target,

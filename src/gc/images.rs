@@ -17,10 +17,9 @@ use strum::VariantArray;
 
 pub use room::used_percent;
 
-use super::age::at_least;
 use super::index::RowSet;
 use super::knowledge::Knowledge;
-use super::{Expected, ImagePolicy, ImageUse, PodKnowledge, Subject, Verdict};
+use super::{Expected, ImagePolicy, ImageUse, PodKnowledge, Subject, Verdict, at_least};
 use crate::model::{
     Container, Coverage, FilesystemUsage, Image, ImageAge, ImageId, ImageMatcher, ImageNames,
     ImageStore, Images, KeepReason, RemoveReason, Snapshot, Target, repository_leaf,

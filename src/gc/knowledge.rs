@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::age::at_least;
 use super::index::SnapshotIndex;
-use super::{PodDoubt, PodKnowledge, Policy};
+use super::{PodDoubt, PodKnowledge, Policy, at_least};
 use crate::model::{
     ConfigSource, ContainerState, Coverage, PodHistory, PodList, PodSandbox, PodSandboxState,
     PodUid, Pods, PodsUnknown, Snapshot, SourcePod, is_static_shaped, labelled,

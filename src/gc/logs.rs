@@ -6,11 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::age::at_least;
 use super::containers::protects_pod;
 use super::index::RowSet;
 use super::knowledge::Knowledge;
-use super::{Expected, PodKnowledge, Policy, Subject, Verdict, first_said, keep};
+use super::{Expected, PodKnowledge, Policy, Subject, Verdict, at_least, first_said, keep};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, KeepReason, LinkTarget, LinkedContainer,
     LogLink, PodLogDir, PodRef, PodUid, RemoveReason, RemovedContainer, Snapshot, Target,

@@ -1,11 +1,13 @@
-//! Options of one pass that override the configuration.
+//! Options of one pass that override the configuration, and the saved plan that it carries out.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Limit, PlannedObjects, Policy};
+use super::{Limit, Plan, Policy, Verdict};
+use crate::model::{KeepReason, RemoveReason, Target, Text};
 
 /// The options of a pass. Triggers join only with equal options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +44,42 @@ impl SavedPlan {
     /// and it cannot either.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         !(self.taken_at..self.expires_at).contains(&now)
+    }
+}
+
+/// The objects that an earlier plan removes, by target, id and creation: what was created again under an old id is
+/// another object. A later plan can be limited to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlannedObjects(BTreeSet<(Target, Text, Timestamp)>);
+
+impl FromIterator<(Target, Text, Timestamp)> for PlannedObjects {
+    fn from_iter<I: IntoIterator<Item = (Target, Text, Timestamp)>>(objects: I) -> Self {
+        Self(objects.into_iter().collect())
+    }
+}
+
+impl PlannedObjects {
+    /// Returns what a plan removes.
+    pub fn of(plan: &Plan) -> Self {
+        let removals = plan.removals.iter().map(|removal| &removal.subject);
+        removals
+            .map(|it| (it.target, it.id.clone(), it.created_at))
+            .collect()
+    }
+
+    /// Keeps an object that the earlier plan does not remove. The logs of a removed container go with it, as in any
+    /// pass.
+    pub(super) fn keep_others(
+        &self,
+        verdict: &mut Verdict,
+        object: impl FnOnce() -> (Target, Text, Timestamp),
+    ) {
+        let Verdict::Remove(reason) = *verdict else {
+            return;
+        };
+        if reason != RemoveReason::ContainerRemoved && !self.0.contains(&object()) {
+            *verdict = Verdict::Keep(KeepReason::NotInPlan);
+        }
     }
 }
 

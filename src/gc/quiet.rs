@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::age::at_least;
 use super::knowledge::{Knowledge, PodSigns};
-use super::{PodKnowledge, Verdict};
+use super::{PodKnowledge, Verdict, at_least};
 use crate::model::{Coverage, KUBELET_SYNCS_IN, KeepReason, Outage, RemoveReason};
 
 /// If crisweep has not watched the pod, its last exit must be this many times `pods.quiet` ago.

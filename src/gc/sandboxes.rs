@@ -1,11 +1,10 @@
 //! The verdict on each pod sandbox.
 
-use super::age::at_least;
 use super::containers::protects_pod;
 use super::index::{RowSet, SnapshotIndex};
 use super::knowledge::Knowledge;
 use super::quiet::if_quiet;
-use super::{Limit, PodKnowledge, Policy, Verdict, first_said, keep};
+use super::{Limit, PodKnowledge, Policy, Verdict, at_least, first_said, keep};
 use crate::model::{
     Coverage, KeepReason, Numbering, PodSandbox, PodSandboxState, RemoveReason, Snapshot, Target,
 };

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::super::age::at_least;
 use super::super::containers::counts_from;
 use super::super::facts::{PlanFacts, span};
-use super::super::{PodKnowledge, Subject, Verdict};
+use super::super::{PodKnowledge, Subject, Verdict, at_least};
 use super::RuleName;
 use crate::model::{KUBELET_SYNCS_IN, Outage, SourcePod, Target};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::facts::{PlanFacts, span};
-use super::super::wait::at_later;
+use super::super::supposed::at_later;
 use super::super::{PodDoubt, PodKnowledge, Subject, Verdict, plan};
 use super::{
     Explainer, JudgedObject, ObjectHolder, RuleLine, RuleName, Since, VerdictChange, decided,
