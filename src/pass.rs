@@ -8,19 +8,15 @@ mod end;
 mod executor;
 pub mod failures;
 mod images;
-pub mod in_flight;
 mod knowledge;
 pub mod limiter;
 mod logs;
 pub mod pressure;
-mod progress;
-mod proof;
 pub mod quarantine;
 mod queue;
 pub mod record;
 mod remove;
 mod rescue;
-mod slow;
 mod stops;
 mod tally;
 
@@ -36,7 +32,9 @@ use crate::config::{Config, Mode};
 use crate::events::Events;
 use crate::gc::{self, PassOptions, Plan, Policy, Removal, SavedPlan};
 use crate::metrics::Metrics;
-use crate::model::{Coverage, PodSandboxId, PodUid, Pods, PodsUnknown, Target, TargetReport, Text};
+use crate::model::{
+    Coverage, Pass, PodSandboxId, PodUid, Pods, PodsUnknown, Target, TargetReport, Text,
+};
 use crate::pass::failures::PriorFailures;
 use crate::pass::quarantine::Quarantine;
 use crate::pass::record::PassRecord;
@@ -162,6 +160,7 @@ struct PassRun<'a> {
     record: &'a PassRecord,
     /// The configuration when the pass began.
     config: &'a Config,
+    targets: BTreeSet<Target>,
     /// The policy; the rescue changes it for a while.
     policy: Policy,
     /// The saved plan that it carries out: it removes nothing else.
@@ -223,6 +222,7 @@ impl<'a> PassRun<'a> {
             runner,
             record,
             config,
+            targets: record.read(Pass::target_set),
             policy: config.policy.clone(),
             saved_plan: None,
             only_pods: None,
@@ -246,10 +246,10 @@ impl<'a> PassRun<'a> {
     }
 
     async fn clean_targets(&mut self, dry_run: bool) -> Result<(), EarlyEnd> {
-        let targets = self.record.pass().target_set();
+        let targets = self.targets.clone();
         // Triggers that arrive from now on need another look.
         let mut joined = targets.first().map_or(0, |first| self.begin(*first));
-        let mut look = self.first_look(&targets).await?;
+        let mut look = self.first_look().await?;
         if let Some(plan) = &self.saved_plan
             && plan.has_expired(look.taken_at)
         {
@@ -263,8 +263,8 @@ impl<'a> PassRun<'a> {
         if dry_run {
             return self.preview(&targets, &look);
         }
-        let fits = self.rescue(&targets, &mut look).await?;
-        self.wait_for_quiet(&targets, &mut look).await?;
+        let fits = self.rescue(&mut look).await?;
+        self.wait_for_quiet(&mut look).await?;
         for target in targets {
             // While the lists do not fit, the rescue alone removes containers and sandboxes.
             if !fits && matches!(target, Target::Containers | Target::Sandboxes) {
@@ -292,7 +292,7 @@ impl<'a> PassRun<'a> {
         let plan = self.plan(look, targets, &self.policy)?;
         self.report_incomplete_look(look.seen());
         self.report_knowledge(look, targets);
-        self.report_quiet_wait(look, targets);
+        self.report_quiet_wait(look);
         if targets.contains(&Target::Images) {
             self.report_image_problems(look, &plan);
         }
@@ -300,7 +300,7 @@ impl<'a> PassRun<'a> {
             self.report_log_problems(look);
         }
         for target in targets {
-            progress::planned(self.record, &plan, *target, &self.tally);
+            self.tally.planned(&plan, *target);
         }
         Ok(())
     }
@@ -333,9 +333,9 @@ impl<'a> PassRun<'a> {
     }
 
     /// Takes the first look; if the pod source is settling, and the deadline leaves time for that, waits and looks again.
-    async fn first_look(&mut self, targets: &BTreeSet<Target>) -> Result<Arc<Look>, EarlyEnd> {
+    async fn first_look(&mut self) -> Result<Arc<Look>, EarlyEnd> {
         let mut look = self.look().await?;
-        let asks_for_pods = targets.iter().any(|target| *target != Target::Images);
+        let asks_for_pods = self.targets.iter().any(|it| *it != Target::Images);
         for _ in 0..SETTLING_WAITS_MAX {
             let settling = look.pods == Pods::Unknown(PodsUnknown::Settling);
             if !asks_for_pods || !settling {
@@ -357,7 +357,7 @@ impl<'a> PassRun<'a> {
             self.record.line(line);
             self.rest(wait).await;
             if let Err(end) = self.not_stopped() {
-                self.report_knowledge(&look, targets);
+                self.report_knowledge(&look, &self.targets.clone());
                 return Err(end);
             }
             look = self.look().await?;

@@ -9,11 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::end::EarlyEnd;
 use super::executor::ReturnWhen;
 use super::queue::{NextStep, Queue};
 use super::rescue::is_over;
-use super::{PassRun, Phase, progress};
+use super::{PassRun, Phase};
 use crate::gc::{self, Expected, Plan, Removal};
 use crate::model::{Image, KeepReason, RemoveReason, Target};
 use crate::snapshot::Look;
@@ -67,6 +69,35 @@ impl PassRun<'_> {
         Ok(())
     }
 
+    /// Cleans sandboxes once more if containers have gone since sandboxes were planned, so that a pod's
+    /// containers and its sandbox go in one pass. Not after the circuit breaker, which ends a target for the
+    /// whole pass.
+    pub(super) async fn clean_after_slow_containers(
+        &mut self,
+        look: &mut Arc<Look>,
+    ) -> Result<(), EarlyEnd> {
+        if let Some(gone) = self.gone_at_sandboxes
+            && self.all_end().await
+            && self.gone_of(Target::Containers) > gone
+            && self.mostly_fails(Target::Sandboxes).is_none()
+        {
+            *look = self.look_again().await?;
+            self.clean(1, Target::Sandboxes, look).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for removals in flight, as long as one may take; says whether all have ended, and the pass goes on.
+    pub(super) async fn all_end(&mut self) -> bool {
+        let until = Instant::now() + self.config.runtime.removal_timeout;
+        while !self.executor.is_idle() && Instant::now() < until {
+            if self.wait().await.is_err() {
+                return false;
+            }
+        }
+        self.executor.is_idle()
+    }
+
     /// Plans on a look and reports the plan; `None` if the target cannot be reached.
     fn plan_round(
         &mut self,
@@ -88,14 +119,14 @@ impl PassRun<'_> {
         plan.removals
             .retain(|it| !in_flight.contains(&it.subject.id));
         if round == 0 {
-            progress::planned(self.record, &plan, target, &self.tally);
+            self.tally.planned(&plan, target);
         } else {
             self.drop_tried(target, &mut plan);
             let why = match target {
                 Target::Images => "still above the low threshold",
                 Target::Containers | Target::Sandboxes | Target::Logs => "due by now",
             };
-            progress::further(self.record, &plan, target, why);
+            self.tally.planned_further(&plan, target, why);
         }
         if target == Target::Logs && !self.can_reach_logs(look, &plan) {
             return Ok(None);
@@ -231,7 +262,7 @@ impl PassRun<'_> {
                     // A lost removal may have succeeded, so it still counts against the bound.
                     let started = size.saturating_sub(unstarted) as u64;
                     self.removals_left = self.removals_left.saturating_sub(started);
-                    progress::batch(self.record, target, number, planned);
+                    self.tally.batch_ended(target, number, planned);
                 }
                 NextStep::Wait if self.executor.is_idle() => return Ok(()),
                 NextStep::Done if self.executor.only_slow() => return Ok(()),

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::in_flight::InFlight;
 use super::limiter::{Limiter, OneByOne, SLOW};
 use super::pressure::{PRESSURE_EVERY, PressureGauge};
+use super::record::InFlight;
 use super::remove::{RemovalContext, Remover, remove};
 use super::stops::Stops;
 use crate::gc::Removal;

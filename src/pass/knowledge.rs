@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::end::EarlyEnd;
 use super::stops::StopCause;
-use super::{PassRun, progress};
+use super::{PassRun, tally};
 use crate::gc::knowledge::Knowledge;
 use crate::gc::{self};
 use crate::model::{Cause, PodsReport, Target};
@@ -17,20 +17,16 @@ use crate::snapshot::Look;
 impl PassRun<'_> {
     /// Waits until finished pods have been finished for `quiet`, so that one run of the command does
     /// everything.
-    pub(super) async fn wait_for_quiet(
-        &mut self,
-        targets: &BTreeSet<Target>,
-        look: &mut Arc<Look>,
-    ) -> Result<(), EarlyEnd> {
-        if self.record.pass().trigger.cause != Cause::Command {
+    pub(super) async fn wait_for_quiet(&mut self, look: &mut Arc<Look>) -> Result<(), EarlyEnd> {
+        if self.record.read(|pass| pass.trigger.cause) != Cause::Command {
             return Ok(());
         }
-        let Some(wait) = self.quiet_wait(look, targets) else {
+        let Some(wait) = self.quiet_wait(look) else {
             return Ok(());
         };
         if self.stops.cut_off(wait) {
             // It would be all that the pass does.
-            self.report_quiet_wait(look, targets);
+            self.report_quiet_wait(look);
             return Ok(());
         }
         let seconds = wait.as_secs_f64();
@@ -45,8 +41,8 @@ impl PassRun<'_> {
     }
 
     /// Reports after what time more would go, where the pass does not wait for it.
-    pub(super) fn report_quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) {
-        if let Some(wait) = self.quiet_wait(look, targets) {
+    pub(super) fn report_quiet_wait(&self, look: &Look) {
+        if let Some(wait) = self.quiet_wait(look) {
             let seconds = wait.as_secs_f64();
             self.record.line(format!(
                 "more would go in {seconds:.0} s: finished pods must have been seen finished for pods.quiet"
@@ -57,14 +53,16 @@ impl PassRun<'_> {
     /// Returns for each target when a later pass would find more: when the objects kept by `quiet`, `settle`
     /// and `min_age` are free.
     pub(super) fn retry_after(&self, look: &Look) -> BTreeMap<Target, Duration> {
-        let pass = self.record.pass();
         // The record names the first trigger alone; one that joined may get a follow-up where the first gets none.
-        let wants_none = !pass.trigger.cause.is_automatic() || pass.trigger.follow_up;
+        let wants_one = self.record.read(|pass| {
+            let first = &pass.trigger;
+            pass.merged_triggers > 0 || first.cause.is_automatic() && !first.follow_up
+        });
         let snapshot = self.runner.snapshot(look).ok();
-        let Some(snapshot) = snapshot.filter(|_| !wants_none || pass.merged_triggers > 0) else {
+        let Some(snapshot) = snapshot.filter(|_| wants_one) else {
             return BTreeMap::new();
         };
-        let targets = pass.target_set().into_iter();
+        let targets = self.targets.iter().copied();
         let settles_in = self.settles_at.filter(|_| !self.uncertain.is_empty());
         let settles_in = settles_in.map(|at| at.saturating_duration_since(Instant::now()));
         targets
@@ -89,13 +87,13 @@ impl PassRun<'_> {
             | EarlyEnd::NotAlone(_)
             | EarlyEnd::PlanExpired(..) => return BTreeMap::new(),
         };
-        let targets = self.record.pass().target_set().into_iter();
-        targets.map(|target| (target, wait)).collect()
+        let targets = self.targets.iter();
+        targets.map(|target| (*target, wait)).collect()
     }
 
-    fn quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) -> Option<Duration> {
+    fn quiet_wait(&self, look: &Look) -> Option<Duration> {
         let snapshot = self.runner.snapshot(look).ok()?;
-        gc::kept_for_quiet(&snapshot, &self.policy, targets)
+        gc::kept_for_quiet(&snapshot, &self.policy, &self.targets)
     }
 
     /// Reports how many planned objects a later look kept, by reason.
@@ -113,7 +111,7 @@ impl PassRun<'_> {
             self.report_knowledge(look, &[target].into());
         }
         let words = |counts: &BTreeMap<&'static str, u64>| {
-            let why = progress::why(counts.iter().map(|(why, count)| (*why, *count)));
+            let why = tally::why(counts.iter().map(|(why, count)| (*why, *count)));
             format!("{target}: planned objects stay, because a later look keeps them{why}")
         };
         // One error for all looks of the pass.

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::PassRun;
 use super::end::EarlyEnd;
 use super::executor::ReturnWhen;
-use super::{PassRun, progress};
-use crate::gc::{self, Expected, Plan, Removal};
-use crate::model::{Container, PodUid, RemovedContainer, Rows, Target, log_dir_name};
+use crate::gc::{self, Plan, Removal};
+use crate::model::{Container, Logs, PodUid, RemovedContainer, Rows, Target, log_dir_name};
 use crate::snapshot::Look;
 
 impl PassRun<'_> {
@@ -55,11 +55,9 @@ impl PassRun<'_> {
                 return Vec::new();
             }
         };
-        let is_asked = self
-            .record
-            .read(|pass| pass.targets.contains_key(&Target::Logs));
+        let is_asked = self.targets.contains(&Target::Logs);
         if is_asked {
-            progress::logs_of_containers(self.record, &plan);
+            self.tally.add_planned(&plan, Target::Logs);
         }
         if plan.removals.is_empty() || !look.logs.unwritable.is_empty() {
             if is_asked {
@@ -73,41 +71,30 @@ impl PassRun<'_> {
     /// Plans on what the look shows of the removed containers' pods, without the containers removed since, and checks the
     /// plan. Only a pod's own containers write to its logs, and there is such a plan for each batch.
     fn plan_logs_of(&self, look: &Look, gone: Vec<RemovedContainer>) -> Result<Plan, EarlyEnd> {
-        let mut snapshot = look
-            .snapshot(BTreeMap::new())
-            .map_err(|error| EarlyEnd::NoLook(error.to_string()))?;
+        let policy = &self.config.policy;
+        let snapshot = look.snapshot(BTreeMap::new());
+        let mut snapshot = snapshot.map_err(|error| EarlyEnd::NoLook(error.to_string()))?;
         let pods: BTreeSet<&PodUid> = gone.iter().map(|it| &it.pod.uid).collect();
         let is_of_pods =
             |it: &Container| it.pod.as_ref().is_some_and(|pod| pods.contains(&pod.uid));
         let stays = |it: &Container| is_of_pods(it) && !self.gone.has(&it.id);
-        snapshot.containers = filtered(&snapshot.containers, stays);
+        let staying = snapshot.containers.iter().filter(|it| stays(it));
+        snapshot.containers = staying.cloned().collect::<Vec<_>>().into();
         snapshot.sandboxes = Rows::default();
-        let names: BTreeSet<String> = gone.iter().filter_map(|it| log_dir_name(&it.pod)).collect();
-        snapshot.logs.dirs = filtered(&snapshot.logs.dirs, |it| names.contains(&it.name));
-        snapshot.logs.links = Rows::default();
-        snapshot.removed = gone;
+        // So only the logs of the removed containers are planned.
+        snapshot.logs = Logs::default();
         // Without a directory of the pod its containers have no logs. A root that could not be read shows none.
-        let (with_logs, root) = (
-            snapshot.logs.dir_names(),
-            &self.config.policy.logs.pods_root,
-        );
+        let names: BTreeSet<String> = gone.iter().filter_map(|it| log_dir_name(&it.pod)).collect();
+        let dirs = look.logs.dirs.iter();
+        let dirs = dirs.filter(|it| it.is_dir && names.contains(&it.name));
+        let with_logs: BTreeSet<&str> = dirs.map(|it| it.name.as_str()).collect();
         let has_log = |it: &RemovedContainer| {
             !look.logs.unread.is_empty()
                 || log_dir_name(&it.pod).is_none_or(|dir| with_logs.contains(dir.as_str()))
-                || !Path::new(it.log_path.as_str()).starts_with(root)
+                || !Path::new(it.log_path.as_str()).starts_with(&policy.logs.pods_root)
         };
-        snapshot.removed.retain(has_log);
-        let paths: BTreeSet<&str> = snapshot
-            .removed
-            .iter()
-            .map(|it| it.log_path.as_str())
-            .collect();
-        let policy = &self.config.policy;
-        let mut plan = gc::plan(&snapshot, policy, &[Target::Logs].into());
-        plan.removals
-            .retain(|it| matches!(it.expected, Expected::ContainerLog(_)));
-        plan.kept
-            .retain(|it| paths.contains(it.subject.id.as_str()));
+        snapshot.removed = gone.into_iter().filter(has_log).collect();
+        let plan = gc::plan(&snapshot, policy, &[Target::Logs].into());
         match gc::check::check(&plan.removals, &snapshot, policy).first() {
             None => Ok(plan),
             Some(first) => Err(EarlyEnd::BadPlan(first.to_string())),
@@ -119,9 +106,4 @@ impl PassRun<'_> {
             self.report_problem(Target::Logs, why);
         }
     }
-}
-
-fn filtered<T: Clone>(rows: &Rows<T>, stays: impl Fn(&T) -> bool) -> Rows<T> {
-    let rows: Vec<T> = rows.iter().filter(|it| stays(it)).cloned().collect();
-    rows.into()
 }

@@ -1,15 +1,15 @@
 //! One pass as others see it, from the queue to its end: state, progress lines, and cancellation.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::in_flight::InFlight;
-use crate::model::{Caller, FURTHER_ERRORS, Pass, Target, escape};
+use crate::gc::Subject;
+use crate::model::{Caller, FURTHER_ERRORS, Pass, Target, Text, escape};
 
 /// Progress lines that are kept for followers; later ones are only counted.
 pub const LINES_MAX: usize = 2_000;
@@ -33,7 +33,7 @@ pub struct PassRecord {
     held_why: OnceLock<String>,
     could_not_look: AtomicBool,
     removal_errors: Mutex<BTreeMap<Target, usize>>,
-    /// The removals that have begun and not ended.
+    /// The removals that have begun and not ended: a person who stops the pass sees them.
     pub in_flight: InFlight,
 }
 
@@ -173,6 +173,48 @@ impl PassRecord {
     /// Says whether the pass ended because the node could not be observed.
     pub fn has_not_looked(&self) -> bool {
         self.could_not_look.load(Ordering::Relaxed)
+    }
+}
+
+/// The removals in flight, oldest first. Cloning shares.
+#[derive(Clone, Debug, Default)]
+pub struct InFlight(Arc<Mutex<BTreeMap<u64, RemovalInFlight>>>);
+
+/// What is being removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemovalInFlight {
+    /// Its kind.
+    pub target: Target,
+    /// Its id; a log's path.
+    pub id: Text,
+    /// Its name with its pod's.
+    pub name: String,
+}
+
+impl InFlight {
+    pub(super) fn begin(&self, number: u64, subject: &Subject) {
+        let pod = subject.pod.as_ref();
+        let pod = pod.map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
+        let name = match (subject.target, pod.is_empty()) {
+            (Target::Containers, false) => format!("{pod}/{}#{}", subject.name, subject.attempt),
+            (Target::Sandboxes, false) => format!("{pod}#{}", subject.attempt),
+            (_, _) => subject.name.to_string(),
+        };
+        let removing = RemovalInFlight {
+            target: subject.target,
+            id: subject.id.clone(),
+            name,
+        };
+        self.0.lock().insert(number, removing);
+    }
+
+    pub(super) fn end(&self, number: u64) {
+        self.0.lock().remove(&number);
+    }
+
+    /// Returns them.
+    pub fn list(&self) -> Vec<RemovalInFlight> {
+        self.0.lock().values().cloned().collect()
     }
 }
 

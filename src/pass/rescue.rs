@@ -21,16 +21,8 @@ const RISKS_MAX: usize = 10;
 
 impl PassRun<'_> {
     /// Makes the kubelet's lists fit; says whether they do.
-    pub(super) async fn rescue(
-        &mut self,
-        targets: &BTreeSet<Target>,
-        look: &mut Arc<Look>,
-    ) -> Result<bool, EarlyEnd> {
-        let lists = [Target::Containers, Target::Sandboxes];
-        let lists: BTreeSet<Target> = lists
-            .into_iter()
-            .filter(|it| targets.contains(it))
-            .collect();
+    pub(super) async fn rescue(&mut self, look: &mut Arc<Look>) -> Result<bool, EarlyEnd> {
+        let lists = &self.targets & &[Target::Containers, Target::Sandboxes].into();
         let quiet = self.policy.pods.quiet;
         if lists.is_empty() || quiet.is_zero() || !is_over(look) {
             return Ok(true);

@@ -1,5 +1,5 @@
-//! Counts outcomes of removals, writes each one to report, metrics, log, journal and quarantine, and gives up a target of
-//! which most fail.
+//! The figures of a pass: what it plans and how each removal ends, written to report, metrics, log, journal and
+//! quarantine. Gives up a target of which most removals fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,6 +87,78 @@ impl<'a> Tally<'a> {
             gone_for: BTreeMap::new(),
             gone: BTreeSet::new(),
             failed: BTreeSet::new(),
+        }
+    }
+
+    /// Notes a target's plan in the report and in a line.
+    pub(super) fn planned(&self, plan: &Plan, target: Target) {
+        let Some(summary) = plan.summary.get(&target) else {
+            return;
+        };
+        let (reasons, kept) = (counts(&summary.remove), counts(&summary.keep));
+        let planned: u64 = reasons.values().sum();
+        let remove = why(reasons.iter().map(|(reason, n)| (reason.label(), *n)));
+        let keep = why(kept.iter().map(|(reason, n)| (reason.label(), *n)));
+        let stay: u64 = kept.values().sum();
+        self.record.update(|pass| {
+            // Logs of removed containers may be counted already.
+            let report = pass.targets.entry(target).or_default();
+            // This plan has the objects that an earlier plan of the pass left, except logs.
+            if target != Target::Logs {
+                (report.planned, report.reasons) = (0, BTreeMap::new());
+                for (reason, count) in self.not_planned_again(target, plan) {
+                    report.plan(reason, count);
+                }
+            }
+            for (reason, count) in reasons {
+                report.plan(reason, count);
+            }
+            report.kept = kept;
+            report.count_remaining();
+        });
+        self.record.line(format!(
+            "{target}: {planned} to remove{remove}; {stay} stay{keep}"
+        ));
+    }
+
+    /// Notes what a further round plans beyond earlier ones, if anything.
+    pub(super) fn planned_further(&self, plan: &Plan, target: Target, why: &str) {
+        let kept = plan.summary.get(&target);
+        let kept = kept.map(|summary| counts(&summary.keep));
+        self.add_planned(plan, target);
+        self.record.update(|pass| {
+            let report = pass.targets.entry(target).or_default();
+            report.kept = kept.unwrap_or_default();
+        });
+        let due = plan.removals.len();
+        if due > 0 {
+            self.record
+                .line(format!("{target}: {why}; {due} more to remove"));
+        }
+    }
+
+    /// Adds the removals of a plan to those planned before.
+    pub(super) fn add_planned(&self, plan: &Plan, target: Target) {
+        self.record.update(|pass| {
+            let report = pass.targets.entry(target).or_default();
+            for removal in &plan.removals {
+                report.plan(removal.reason, 1);
+            }
+            report.count_remaining();
+        });
+    }
+
+    /// Writes a line about the target's progress after a batch.
+    pub(super) fn batch_ended(&self, target: Target, batch: u64, planned: u64) {
+        let line = self.record.read(|pass| {
+            let report = pass.targets.get(&target)?;
+            let gone = report.removed + report.already_gone;
+            let mut line = format!("{target}: batch {batch}: {gone} of {planned} gone");
+            report.add_troubles(&mut line);
+            Some(line)
+        });
+        if let Some(line) = line {
+            self.record.line(line);
         }
     }
 
@@ -178,11 +250,7 @@ impl<'a> Tally<'a> {
 
     /// Returns of a target's earlier plans what another plan does not plan again, by why it was to go: what is gone, and
     /// what that plan keeps as quarantined because this pass failed to remove it.
-    pub(super) fn not_planned_again(
-        &self,
-        target: Target,
-        plan: &Plan,
-    ) -> Vec<(RemoveReason, u64)> {
+    fn not_planned_again(&self, target: Target, plan: &Plan) -> Vec<(RemoveReason, u64)> {
         let gone = self.gone_for.iter();
         let gone = gone.filter(|((of, _), _)| *of == target);
         let kept = plan.kept.iter();
@@ -281,6 +349,20 @@ impl PassRun<'_> {
         self.record.error(line);
         true
     }
+}
+
+fn counts<R: Copy + Ord>(counts: &BTreeMap<R, usize>) -> BTreeMap<R, u64> {
+    let counts = counts.iter();
+    counts.map(|(reason, n)| (*reason, *n as u64)).collect()
+}
+
+/// Formats counts by reason as an addition to a line.
+pub(super) fn why(counts: impl Iterator<Item = (&'static str, u64)>) -> String {
+    let words: Vec<String> = counts.map(|(why, n)| format!("{why} {n}")).collect();
+    if words.is_empty() {
+        return String::new();
+    }
+    format!(" ({})", words.join(", "))
 }
 
 /// The wall clock, continued from the last look: a second reading could differ from the plan's after a clock
