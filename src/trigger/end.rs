@@ -2,8 +2,6 @@
 
 use std::num::NonZeroU64;
 
-use jiff::Timestamp;
-
 use super::{Worker, clock, trigger_of};
 use crate::model::{Outcome, Pass, PassState};
 use crate::pass::record::PassRecord;
@@ -12,14 +10,14 @@ use crate::pass::{JOURNAL_PATIENCE, PassEnd};
 impl Worker {
     /// Records the end of the pass that ran.
     pub(super) async fn finished(&self, record: &PassRecord, end: PassEnd) {
-        let outcome = end.outcome;
         self.free(&end);
-        let now = clock();
+        let pass = ended(record.pass(), end.outcome);
         let journal = &self.inner.runner.journal;
-        journal.ended(&ended(record.pass(), outcome, now));
+        journal.ended(&pass);
         // A client that saw the end must not see "interrupted" after a crash.
         journal.settled(JOURNAL_PATIENCE).await;
-        log_end(&self.close(record, outcome, now), outcome, 0);
+        self.close(record, &pass);
+        log_end(&pass, 0);
     }
 
     /// Lets the next pass begin, and queues the follow-up of the ended one.
@@ -39,38 +37,36 @@ impl Worker {
     /// Ends a pass that never began. `line`: how many log lines were dropped before this one; `None`: neither
     /// log line nor journal entry is written.
     pub(super) fn end(&self, record: &PassRecord, why: &str, line: Option<u64>) {
-        let (outcome, now) = (Outcome::Aborted, clock());
         record.error(why.to_owned());
-        let pass = self.close(record, outcome, now);
+        let pass = ended(record.pass(), Outcome::Aborted);
+        self.close(record, &pass);
         if let Some(left_out) = line {
             self.inner.runner.journal.ended(&pass);
-            log_end(&pass, outcome, left_out);
+            log_end(&pass, left_out);
         }
     }
 
-    fn close(&self, record: &PassRecord, outcome: Outcome, now: Timestamp) -> Pass {
+    fn close(&self, record: &PassRecord, ended: &Pass) {
         // Write lines before the end, so that a follower who sees the end has all lines.
-        record.line(summary(&ended(record.pass(), outcome, now)));
-        record.update(|pass| *pass = ended(pass.clone(), outcome, now));
+        record.line(summary(ended));
+        record.update(|pass| pass.clone_from(ended));
         self.changed();
-        let pass = record.pass();
-        self.runner().metrics.pass_finished(&pass);
-        self.runner().events.pass_ended(&pass);
-        pass
+        self.runner().metrics.pass_finished(ended);
+        self.runner().events.pass_ended(ended);
     }
 }
 
 /// Logs the end of a pass, with the number of dropped log lines before it.
-fn log_end(pass: &Pass, outcome: Outcome, left_out: u64) {
-    let (outcome, left_out) = (outcome.label(), NonZeroU64::new(left_out));
+fn log_end(pass: &Pass, left_out: u64) {
+    let (outcome, left_out) = (pass.outcome.map(Outcome::label), NonZeroU64::new(left_out));
     tracing::info!(pass.id = %pass.id, outcome, left_out, "{}", summary(pass));
 }
 
-fn ended(pass: Pass, outcome: Outcome, now: Timestamp) -> Pass {
+fn ended(pass: Pass, outcome: Outcome) -> Pass {
     Pass {
         state: PassState::Done,
         outcome: Some(outcome),
-        finished_at: Some(now),
+        finished_at: Some(clock()),
         ..pass
     }
 }

@@ -37,16 +37,22 @@ impl Admissions {
         let targets = queued.targets.iter().copied();
         targets
             .filter(|target| {
-                self.ready_at(queued, *target) <= now && !self.lacks_slot(queued, *target)
+                self.ready_at(queued, *target).0 <= now && !self.lacks_slot(queued, *target)
             })
             .collect()
     }
 
     /// Returns when the first target of a waiting pass may begin; `None` if one may begin now.
     pub fn not_before(&self, queued: &QueuedPass, now: Duration) -> Option<Duration> {
-        let targets = queued.targets.iter();
-        let first = targets.map(|target| self.ready_at(queued, *target)).min()?;
+        let (first, _) = self.first_ready_at(queued)?;
         (first > now).then_some(first)
+    }
+
+    /// Returns when the first target of a waiting pass may begin, and what sets that.
+    fn first_ready_at(&self, queued: &QueuedPass) -> Option<(Duration, &'static str)> {
+        let targets = queued.targets.iter();
+        let each = targets.map(|target| self.ready_at(queued, *target));
+        each.min_by_key(|(at, _)| *at)
     }
 
     /// Returns when the next waiting pass may begin; `None` if that needs another event first.
@@ -57,7 +63,7 @@ impl Admissions {
             .filter(|queued| self.paused(&queued.options).is_none());
         let due = waiting.flat_map(|queued| {
             let targets = queued.targets.iter();
-            targets.filter_map(move |target| match self.ready_at(queued, *target) {
+            targets.filter_map(move |target| match self.ready_at(queued, *target).0 {
                 at if at > now => Some(at),
                 _ if self.lacks_slot(queued, *target) => None,
                 _ => Some(now),
@@ -78,7 +84,7 @@ impl Admissions {
 
     /// Says whether a waiting pass could begin now, but for a slot among all nodes.
     fn awaits_slot(&self, queued: &QueuedPass, now: Duration) -> bool {
-        let is_due = |target: &Target| self.ready_at(queued, *target) <= now;
+        let is_due = |target: &Target| self.ready_at(queued, *target).0 <= now;
         self.paused(&queued.options).is_none() && self.budgeted(queued).iter().any(is_due)
     }
 
@@ -97,20 +103,27 @@ impl Admissions {
         paused.or_else(|| self.fleet.held.clone())
     }
 
-    /// Returns when a target may begin; a person's are never held.
-    fn ready_at(&self, queued: &QueuedPass, target: Target) -> Duration {
+    /// Returns when a target may begin, and what sets that; a person's are never held.
+    fn ready_at(&self, queued: &QueuedPass, target: Target) -> (Duration, &'static str) {
         if queued.by_hand {
-            return Duration::ZERO;
+            return (Duration::ZERO, "");
         }
         if self.fleet.waits().is_some() {
-            return Duration::MAX;
+            return (Duration::MAX, "");
         }
         let not_before = queued.not_before.get(&target).copied();
-        not_before
-            .unwrap_or_default()
-            .max(self.cool_from(target))
-            .max(self.allowed_from(target))
-            .max(self.jittered_until(queued))
+        // Of equal ones the last counts.
+        let waits = [
+            (
+                not_before.unwrap_or_default(),
+                "an earlier pass postponed it",
+            ),
+            (self.cool_from(target), "brakes.cooldown"),
+            (self.allowed_from(target), "brakes.max_passes_per_hour"),
+            (self.jittered_until(queued), "brakes.jitter"),
+        ];
+        let longest = waits.into_iter().max_by_key(|(at, _)| *at);
+        longest.unwrap_or_default()
     }
 
     /// Returns why a waiting pass cannot begin now; `None` if it can, as soon as none runs.
@@ -118,26 +131,14 @@ impl Admissions {
         if let Some(why) = self.paused(&queued.options) {
             return Some(WaitReason::Stopped(why));
         }
-        let Some(at) = self.not_before(queued, now) else {
-            return self
-                .ready(queued, now)
-                .is_empty()
-                .then_some(WaitReason::Slot);
-        };
+        let (at, setting) = self.first_ready_at(queued)?;
+        if at <= now {
+            let ready = self.ready(queued, now);
+            return ready.is_empty().then_some(WaitReason::Slot);
+        }
         if let Some(why) = self.fleet.waits() {
             return Some(WaitReason::Stopped(why.clone()));
         }
-        let is_first = |target: &&Target| self.ready_at(queued, **target) == at;
-        let target = *queued.targets.iter().find(is_first)?;
-        let setting = if at == self.jittered_until(queued) {
-            "brakes.jitter"
-        } else if at == self.allowed_from(target) {
-            "brakes.max_passes_per_hour"
-        } else if at == self.cool_from(target) {
-            "brakes.cooldown"
-        } else {
-            "an earlier pass postponed it"
-        };
         Some(WaitReason::Until(at, setting))
     }
 
