@@ -347,8 +347,7 @@ impl PassRun<'_> {
     fn conclude(&mut self, target: Target, queue: &mut Queue) {
         for (id, outcome) in std::mem::take(&mut self.tally.ended) {
             if let Some(held) = queue.ended(&id, &outcome) {
-                let back_off = self.config.quarantine;
-                self.runner.hold(self.record, target, &held, back_off);
+                self.tally.hold(target, &held);
             }
         }
     }

@@ -7,12 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Runner;
 use super::queue::{HeldBack, KnownFailure};
-use super::record::PassRecord;
-use super::tally::now;
 use crate::config::BackOff;
-use crate::model::{
-    FailureClass, KeepReason, PastFailure, PodSandboxId, Quarantined, Snapshot, Target, is_set,
-};
+use crate::model::{FailureClass, PastFailure, PodSandboxId, Quarantined, Snapshot, is_set};
 use crate::snapshot::{Look, NoSnapshot};
 
 /// The most sandboxes in quarantine; above that the one with the earliest next attempt is dropped, and is
@@ -211,33 +207,6 @@ impl Runner {
     pub fn quarantined(&self, id: &str) -> Option<Quarantined> {
         let id = PodSandboxId::new(id)?;
         self.quarantine.lock().get(&id).cloned()
-    }
-
-    /// Postpones the sandboxes of a class, and reports it.
-    pub(super) fn hold(
-        &self,
-        record: &PassRecord,
-        target: Target,
-        held: &HeldBack,
-        back_off: BackOff,
-    ) {
-        let until = self.quarantine.lock().hold(held, back_off, now(self));
-        let count = u64::try_from(held.removals.len()).unwrap_or(u64::MAX);
-        record.update(|pass| {
-            let report = pass.targets.entry(target).or_default();
-            for removal in &held.removals {
-                report.unplan(removal.reason);
-            }
-            *report.kept.entry(KeepReason::Quarantined).or_default() += count;
-            report.count_remaining();
-        });
-        let class = held.class.label();
-        let tried = &held.tried;
-        tracing::info!(pass.id = %record.id, class, tried, count, %until, "the other sandboxes of the class keep waiting");
-        record.line(format!(
-            "{target}: {count} more that failed before ({class}) stay until {until}: {tried} was tried \
-             for them and failed"
-        ));
     }
 }
 

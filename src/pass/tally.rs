@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::executor::FinishedRemoval;
+use super::queue::HeldBack;
 use super::{PassRun, Runner};
 use crate::config::BackOff;
 use crate::gc::{Plan, Removal};
@@ -160,6 +161,29 @@ impl<'a> Tally<'a> {
         if let Some(line) = line {
             self.record.line(line);
         }
+    }
+
+    /// Postpones the sandboxes of a class, and reports it.
+    pub(super) fn hold(&self, target: Target, held: &HeldBack) {
+        let (runner, record) = (self.runner, self.record);
+        let now = now(runner);
+        let until = runner.quarantine.lock().hold(held, self.back_off, now);
+        let count = u64::try_from(held.removals.len()).unwrap_or(u64::MAX);
+        record.update(|pass| {
+            let report = pass.targets.entry(target).or_default();
+            for removal in &held.removals {
+                report.unplan(removal.reason);
+            }
+            *report.kept.entry(KeepReason::Quarantined).or_default() += count;
+            report.count_remaining();
+        });
+        let class = held.class.label();
+        let tried = &held.tried;
+        tracing::info!(pass.id = %record.id, class, tried, count, %until, "the other sandboxes of the class keep waiting");
+        record.line(format!(
+            "{target}: {count} more that failed before ({class}) stay until {until}: {tried} was tried \
+             for them and failed"
+        ));
     }
 
     /// Notes a removal that was due in a batch and did not begin.
@@ -367,7 +391,7 @@ pub(super) fn why(counts: impl Iterator<Item = (&'static str, u64)>) -> String {
 
 /// The wall clock, continued from the last look: a second reading could differ from the plan's after a clock
 /// step.
-pub(super) fn now(runner: &Runner) -> Timestamp {
+fn now(runner: &Runner) -> Timestamp {
     let latest = runner.observer.latest();
     latest.map_or(Timestamp::UNIX_EPOCH, |look| {
         look.taken_at
