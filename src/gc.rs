@@ -17,7 +17,6 @@
 
 pub mod check;
 pub mod containers;
-mod detail;
 mod doubt;
 pub mod explain;
 mod facts;

@@ -8,26 +8,38 @@ mod cap;
 mod change;
 mod find;
 mod holders;
+mod images;
+mod logs;
+mod pods;
+mod records;
+mod rules;
 mod words;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::detail::{PlanRules, RuleName};
-pub use super::detail::{RuleLine, RuleResult, Wording};
+use super::containers::ContainerJudge;
 pub use super::facts::PlanFacts;
 use super::facts::short;
-use super::{Plan, PodKnowledge, Subject, Verdict};
-use crate::model::{PodSourceKind, Target};
+use super::images::ImageJudge;
+use super::logs::{States, states};
+use super::sandboxes::SandboxJudge;
+use super::{Plan, PodKnowledge, Policy, Subject, Verdict};
+use crate::model::{PodSourceKind, Snapshot, Target};
 pub use answer::{ExplainAnswer, ObjectAnswer, ObjectVerdict, PodAnswer};
 pub use find::{NotFound, PREFIX_MIN};
+use rules::RuleName;
+pub use rules::{RuleLine, RuleResult, Wording};
 use words::fate;
 pub use words::{keep_text, kept_text, remove_text};
 
 /// Explains the objects of one plan.
 pub struct Explainer<'a> {
     facts: &'a PlanFacts<'a>,
-    rules: PlanRules<'a>,
+    containers: ContainerJudge<'a>,
+    sandboxes: SandboxJudge<'a>,
+    images: Option<ImageJudge<'a>>,
+    states: States<'a>,
     plan: &'a Plan,
     source: PodSourceKind,
 }
@@ -156,9 +168,14 @@ pub struct VerdictChange {
 impl<'a> Explainer<'a> {
     /// Prepares to explain `plan`, which was made for all targets.
     pub fn of(facts: &'a PlanFacts<'a>, plan: &'a Plan, source: PodSourceKind) -> Self {
+        let (knowledge, gone) = (&facts.knowledge, &facts.gone);
+        let store = facts.snapshot.images.known();
         Self {
             facts,
-            rules: PlanRules::of(facts),
+            containers: ContainerJudge::new(knowledge),
+            sandboxes: SandboxJudge::new(knowledge, gone),
+            images: store.map(|it| ImageJudge::new(knowledge, it, gone)),
+            states: states(facts.snapshot),
             plan,
             source,
         }
@@ -198,16 +215,6 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// Returns the rules for an object in the order in which they are asked.
-    pub fn rules(&self, judged: JudgedObject<'_>) -> Vec<RuleLine> {
-        self.rules.lines(judged.subject, judged.verdict)
-    }
-
-    /// Returns the facts behind a verdict in words.
-    fn detail(&self, judged: JudgedObject<'_>) -> String {
-        self.rules.detail(judged.subject, judged.verdict)
-    }
-
     fn summary(&self, judged: JudgedObject<'_>, held_by: &[ObjectHolder]) -> String {
         let (title, (verdict, reason)) = (title(judged.subject), judged.verdict.label());
         let verdict = fate(verdict);
@@ -224,6 +231,23 @@ impl<'a> Explainer<'a> {
             text.push_str(&format!("; {}", pod.words));
         }
         text
+    }
+}
+
+impl Plan {
+    /// Adds the facts behind each verdict; the plan was made from this snapshot. For people: passes and
+    /// scrapes do not need them.
+    pub fn add_details(&mut self, snapshot: &Snapshot, policy: &Policy) {
+        let facts = PlanFacts::of(snapshot, policy, self);
+        // No detail names the pod source.
+        let explainer = Explainer::of(&facts, self, PodSourceKind::None);
+        let details = explainer.judged().map(|it| explainer.detail(it).into());
+        let details: Vec<Box<str>> = details.collect();
+        let removals = self.removals.iter_mut().map(|it| &mut it.detail);
+        let kept = self.kept.iter_mut().map(|it| &mut it.detail);
+        for (place, detail) in removals.chain(kept).zip(details) {
+            *place = detail;
+        }
     }
 }
 

@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::detail::PlanRules;
-use super::facts::PlanFacts;
 use super::index::{Newest, RowSet};
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
@@ -299,21 +297,6 @@ impl Plan {
             if kept.reason == KeepReason::Quarantined {
                 kept.quarantine = known(&kept.subject.id).map(Box::new);
             }
-        }
-    }
-
-    /// Adds the facts behind each verdict; the plan was made from this snapshot. For people: passes and
-    /// scrapes do not need them.
-    pub fn add_details(&mut self, snapshot: &Snapshot, policy: &Policy) {
-        let facts = PlanFacts::of(snapshot, policy, self);
-        let rules = PlanRules::of(&facts);
-        for removal in &mut self.removals {
-            let verdict = Verdict::Remove(removal.reason);
-            removal.detail = rules.detail(&removal.subject, verdict).into();
-        }
-        for kept in &mut self.kept {
-            let verdict = Verdict::Keep(kept.reason);
-            kept.detail = rules.detail(&kept.subject, verdict).into();
         }
     }
 

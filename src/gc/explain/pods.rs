@@ -7,21 +7,21 @@ use jiff::Timestamp;
 use super::super::containers::counts_from;
 use super::super::facts::{PlanFacts, span};
 use super::super::{PodKnowledge, Subject, Verdict, at_least};
-use super::RuleName;
+use super::rules::RuleName;
 use crate::model::{KUBELET_SYNCS_IN, Outage, SourcePod, Target};
 
 /// What a rule waits for: that a time is long enough ago.
-pub(in super::super) struct AgeBound {
+pub(super) struct AgeBound {
     /// What happened then.
     done: &'static str,
-    pub(in super::super) since: Timestamp,
-    pub(in super::super) minimum: Duration,
-    pub(in super::super) setting: &'static str,
+    pub(super) since: Timestamp,
+    pub(super) minimum: Duration,
+    pub(super) setting: &'static str,
 }
 
 impl PlanFacts<'_> {
     /// Returns what a rule waits for; `None` if that is not known, or if time does not help.
-    pub(in super::super) fn bound(&self, rule: RuleName, subject: &Subject) -> Option<AgeBound> {
+    pub(super) fn bound(&self, rule: RuleName, subject: &Subject) -> Option<AgeBound> {
         let policy = self.policy;
         let history = self.history(subject.pod.as_deref());
         let created = subject.created_at;
@@ -123,7 +123,7 @@ impl PlanFacts<'_> {
     }
 
     /// Returns what is known of its pod, who says so, and since when.
-    pub(in super::super) fn known(&self, subject: &Subject, source: &str) -> String {
+    pub(super) fn known(&self, subject: &Subject, source: &str) -> String {
         let state = subject.pod_state;
         let pod = subject.pod.as_deref();
         let list = self.snapshot.pods.known();
@@ -217,7 +217,7 @@ impl PlanFacts<'_> {
     }
 
     /// Returns the outage that keeps the kubelet from knowing of ends.
-    pub(in super::super) fn outage(&self) -> Option<Outage> {
+    pub(super) fn outage(&self) -> Option<Outage> {
         self.snapshot
             .outage
             .filter(|outage| outage.lasts(self.snapshot))

@@ -3,8 +3,8 @@
 use super::super::facts::{PlanFacts, short};
 use super::super::logs::{ContainerLogRule, LogDirRule, LogLinkRule};
 use super::super::{Subject, Verdict};
-use super::RuleName;
 use super::records::record;
+use super::rules::RuleName;
 use crate::model::{LinkTarget, LinkedContainer, LogLink};
 
 impl PlanFacts<'_> {

@@ -1,24 +1,16 @@
-//! Says why an object is kept or removed: asks the rules of a plan once more about one object, and states the facts
-//! that each looked at. For people who ask: scrapes and passes never make these texts.
-//!
-//! Never judges: the rules are those that made the plan.
-
-mod images;
-mod logs;
-mod pods;
-mod records;
+//! Asks the rules of a plan once more about one object, and states the facts that each looked at. For people who ask:
+//! scrapes and passes never make these texts.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
-use super::containers::ContainerJudge;
-use super::facts::PlanFacts;
-use super::images::{ImageJudge, unknown_users};
-use super::logs::{ContainerLogRule, LogDirJudge, LogLinkJudge, States, states};
-use super::sandboxes::{SandboxJudge, quarantined};
-use super::{Subject, Verdict};
+use super::super::images::unknown_users;
+use super::super::logs::{ContainerLogRule, LogDirJudge, LogLinkJudge};
+use super::super::sandboxes::quarantined;
+use super::super::{Subject, Verdict};
+use super::{Explainer, JudgedObject};
 use crate::model::{Images, KeepReason, Target, labelled, short_duration};
 
 /// The longest detail. Names from outside can be long.
@@ -87,41 +79,24 @@ enum Stated {
     Speaking,
 }
 
-/// The rules of one plan, ready to be asked about its objects.
-pub(super) struct PlanRules<'f> {
-    facts: &'f PlanFacts<'f>,
-    containers: ContainerJudge<'f>,
-    sandboxes: SandboxJudge<'f>,
-    images: Option<ImageJudge<'f>>,
-    states: States<'f>,
-}
-
-impl<'f> PlanRules<'f> {
-    pub(super) fn of(facts: &'f PlanFacts<'f>) -> Self {
-        let knowledge = &facts.knowledge;
-        let store = facts.snapshot.images.known();
-        Self {
-            facts,
-            containers: ContainerJudge::new(knowledge),
-            sandboxes: SandboxJudge::new(knowledge, &facts.gone),
-            images: store.map(|it| ImageJudge::new(knowledge, it, &facts.gone)),
-            states: states(facts.snapshot),
-        }
-    }
-
+impl Explainer<'_> {
     /// Returns the facts that the deciding rule looked at.
-    pub(super) fn detail(&self, subject: &Subject, verdict: Verdict) -> String {
-        let lines = self.ask(subject, verdict, Stated::Speaking);
+    pub(super) fn detail(&self, judged: JudgedObject<'_>) -> String {
+        let lines = self.ask(judged, Stated::Speaking);
         let decides = lines.into_iter().find(|line| line.decides);
         decides.map_or_else(String::new, |line| clipped(line.inputs))
     }
 
     /// Returns the rules for an object in the order in which they are asked.
-    pub(super) fn lines(&self, subject: &Subject, verdict: Verdict) -> Vec<RuleLine> {
-        self.ask(subject, verdict, Stated::All)
+    pub fn rules(&self, judged: JudgedObject<'_>) -> Vec<RuleLine> {
+        self.ask(judged, Stated::All)
     }
 
-    fn ask(&self, subject: &Subject, verdict: Verdict, stated: Stated) -> Vec<RuleLine> {
+    fn ask(
+        &self,
+        JudgedObject { subject, verdict }: JudgedObject<'_>,
+        stated: Stated,
+    ) -> Vec<RuleLine> {
         let mut lines = match subject.target {
             Target::Containers => self.of_container(subject, stated),
             Target::Sandboxes => self.of_sandbox(subject, stated),
@@ -293,7 +268,7 @@ fn not_reached(rule: &'static str) -> RuleLine {
     }
 }
 
-fn switched(key: &str, holds: bool) -> String {
+pub(super) fn switched(key: &str, holds: bool) -> String {
     format!("{key} is {}", if holds { "on" } else { "off" })
 }
 
@@ -309,10 +284,10 @@ fn clipped(mut text: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::containers::ContainerRule;
-    use super::super::images::ImageRule;
-    use super::super::logs::{LogDirRule, LogLinkRule};
-    use super::super::sandboxes::SandboxRule;
+    use super::super::super::containers::ContainerRule;
+    use super::super::super::images::ImageRule;
+    use super::super::super::logs::{LogDirRule, LogLinkRule};
+    use super::super::super::sandboxes::SandboxRule;
     use super::*;
 
     fn names<R: VariantArray + Copy + Into<&'static str>>() -> Vec<&'static str> {

@@ -4,7 +4,7 @@ use super::super::facts::{PlanFacts, span};
 use super::super::images::{ImageRule, space_wanted, used_percent};
 use super::super::{Subject, Verdict};
 use super::records::{and_more, record};
-use super::{RuleName, switched};
+use super::rules::{RuleName, switched};
 use crate::model::{Image, ImageMatcher, ImageStore};
 
 impl PlanFacts<'_> {

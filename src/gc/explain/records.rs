@@ -4,10 +4,11 @@ use super::super::containers::ContainerRule;
 use super::super::facts::{PlanFacts, short};
 use super::super::sandboxes::SandboxRule;
 use super::super::{Limit, Subject, Verdict};
-use super::{PlanRules, RuleName, switched};
+use super::Explainer;
+use super::rules::{RuleName, switched};
 use crate::model::{Container, ContainerState, Coverage, Labels, PodSandbox, Target};
 
-impl PlanRules<'_> {
+impl Explainer<'_> {
     pub(super) fn container_words(
         &self,
         rule: ContainerRule,
