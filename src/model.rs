@@ -5,11 +5,8 @@
 //! optional.
 
 mod brake;
-mod duration_text;
 pub mod escape;
-mod event;
 mod evidence;
-mod fleet_hold;
 mod go_duration;
 mod image_names;
 mod images;
@@ -23,7 +20,7 @@ mod reasons;
 mod report;
 mod rows;
 pub mod setting;
-mod size_text;
+mod short_text;
 mod target;
 mod text;
 mod trigger_info;
@@ -37,14 +34,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-pub use brake::Brake;
-pub use duration_text::short_duration;
-pub use event::EventResult;
+pub use brake::{Brake, FleetHold};
 pub use evidence::{
     Evidence, EvidenceFailure, EvidenceLog, EvidencePod, LABELS_MAX, MESSAGE_BYTES_MAX, PodOwner,
     TEXT_BYTES_MAX, cut, ending,
 };
-pub use fleet_hold::FleetHold;
 pub use go_duration::go_duration;
 pub use image_names::{ImageMatcher, repository_leaf};
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images, OtherMount};
@@ -56,7 +50,7 @@ pub use logs::{
 };
 pub use numbering::{Numbering, head};
 pub use outage::{KUBELET_SYNCS_IN, Outage};
-pub use outcome::{FailureClass, Outcome, PastFailure, Quarantined, RemovalOutcome};
+pub use outcome::{EventResult, FailureClass, Outcome, PastFailure, Quarantined, RemovalOutcome};
 pub use pods::{
     ConfigSource, PodHistory, PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown, ReadFrom,
     SourcePod,
@@ -64,7 +58,7 @@ pub use pods::{
 pub use reasons::{KeepReason, RemoveReason};
 pub use report::{FURTHER_ERRORS, NodeFigures, Pass, PassState, PodsReport, TargetReport};
 pub use rows::{HasId, Rows};
-pub use size_text::short_size;
+pub use short_text::{short_duration, short_size};
 pub use target::{Target, Targets, UnknownTarget};
 pub use text::Text;
 pub use trigger_info::{

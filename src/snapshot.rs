@@ -4,7 +4,6 @@
 //! that two Prometheus servers do not list twice on a sick node. A pass always takes its own look.
 
 mod ages;
-mod bounds;
 mod claims;
 mod details;
 mod filesystems;
@@ -25,7 +24,6 @@ mod trend;
 mod undated;
 mod undeleted;
 mod uptime;
-mod version;
 mod weights;
 mod whole_pods;
 
@@ -55,7 +53,7 @@ pub use look::{Look, NoSnapshot};
 use outage::Outages;
 use pod_history::{NodeLists, PodHistories};
 use sandbox_images::SandboxImages;
-use single_flight::{Flight, FlightGuard, UnderWay, arrival};
+use single_flight::{Flight, FlightGuard, UnderWay, arrival, version};
 use statuses::Statuses;
 pub use thresholds::Threshold;
 pub use timings::Timings;
@@ -64,7 +62,6 @@ use trend::Trend;
 pub use trend::TrendSample;
 use undated::UndatedRows;
 use undeleted::Undeleted;
-use version::version;
 pub use weights::Weights;
 
 /// How long a shared look asks for statuses. Unread objects are kept (an unknown exit time counts as too young,

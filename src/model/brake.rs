@@ -1,4 +1,6 @@
-//! The brakes' names.
+//! The brakes' names, and the hold of all nodes' passes as it outlives a restart.
+
+use jiff::Timestamp;
 
 use super::labelled;
 
@@ -24,4 +26,15 @@ labelled! {
         #[strum(serialize = "max-passes-per-hour")]
         PassesPerHour,
     }
+}
+
+/// What the fleet's switch said when it was last read: passes are held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetHold {
+    /// The switch, with its API server.
+    pub place: String,
+    /// Why passes are held.
+    pub reason: String,
+    /// When it was read.
+    pub read_at: Timestamp,
 }

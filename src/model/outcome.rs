@@ -1,4 +1,4 @@
-//! How a pass and each of its removals ended, and why removals failed.
+//! How a pass, each of its removals and each of its Events ended, and why removals failed.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,20 @@ labelled! {
         Timeout,
         /// Anything else.
         Other,
+    }
+}
+
+labelled! {
+    /// What became of a Kubernetes Event.
+    pub enum EventResult {
+        /// It was written.
+        Created,
+        /// It was added to an earlier one of the same object and reason.
+        Repeated,
+        /// There were too many at once, or it still waited when the service ended.
+        LeftOut,
+        /// The API server did not take it.
+        Failed,
     }
 }
 
