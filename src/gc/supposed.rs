@@ -15,7 +15,7 @@ use crate::model::{
     Container, ContainerId, ContainerState, KeepReason, PodUid, Snapshot, Target, pod_uid_of,
 };
 
-/// Precision of the time, as a share of the longest wait.
+/// Precision of the time: the longest wait in so many steps.
 const STEPS: u32 = 64;
 
 /// Returns after what time everything of a target can be removed that `pods.quiet`, `pods.settle` or a
@@ -64,17 +64,10 @@ fn soonest(
     if longest.is_zero() || all <= removable(Duration::ZERO) {
         return None;
     }
-    let step = longest / STEPS;
-    let (mut too_soon, mut enough) = (Duration::ZERO, longest);
-    while enough.saturating_sub(too_soon) > step {
-        let between = too_soon.saturating_add(enough.saturating_sub(too_soon) / 2);
-        if removable(between) >= all {
-            enough = between;
-        } else {
-            too_soon = between;
-        }
-    }
-    Some(enough)
+    let steps = 1..=STEPS;
+    let waits: Vec<Duration> = steps.map(|it| longest.saturating_mul(it) / STEPS).collect();
+    let too_short = waits.partition_point(|wait| removable(*wait) < all);
+    waits.get(too_short).copied()
 }
 
 fn without_quiet(policy: &Policy) -> Policy {

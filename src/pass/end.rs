@@ -1,4 +1,4 @@
-//! The end of a pass: waits for removals in flight, takes a last look, proves by it what is gone, and decides the outcome.
+//! The end of a pass: waits for removals in flight, takes a last look, which proves what is gone, decides the outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -260,7 +260,7 @@ impl PassRun<'_> {
 
     /// Compares what went and what failed with the look after the pass. An incomplete list proves nothing. By ids, not by
     /// counts: on a busy node as many containers exit during a pass as it removes.
-    pub(super) fn prove_gone(&mut self, look: &Look) {
+    fn prove_gone(&mut self, look: &Look) {
         self.prove_target_gone(Target::Containers, &look.containers);
         self.prove_target_gone(Target::Sandboxes, &look.sandboxes);
     }

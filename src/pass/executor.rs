@@ -52,7 +52,6 @@ pub(super) enum ReturnWhen {
 #[derive(Clone, Debug)]
 struct RunningRemoval {
     at: Instant,
-    batch: u64,
     target: Target,
     id: Text,
     waits: NonDiskWait,
@@ -70,9 +69,6 @@ enum NonDiskWait {
     Surely,
 }
 
-/// The result of a removal task: number, removal, outcome, duration.
-type TaskEnd = (u64, Removal, RemovalOutcome, Duration);
-
 /// Removals in flight.
 pub(super) struct Executor {
     pub(super) remover: Arc<Remover>,
@@ -80,7 +76,7 @@ pub(super) struct Executor {
     one_by_one: OneByOne,
     pressure: PressureGauge,
     /// Separate tasks, so that removals go on while the pass looks or waits for its journal.
-    running: JoinSet<TaskEnd>,
+    running: JoinSet<(u64, FinishedRemoval)>,
     /// Every removal in flight, by its ascending number.
     started: BTreeMap<u64, RunningRemoval>,
     next_number: u64,
@@ -171,14 +167,20 @@ impl Executor {
             self.in_flight.begin(number, &removal.subject);
             let (target, id) = (removal.subject.target, removal.subject.id.clone());
             let context = RemovalContext::of(look, &removal, &self.remover);
-            let remover = Arc::clone(&self.remover);
+            let (remover, batch) = (Arc::clone(&self.remover), batch.number);
             let task = self.running.spawn(async move {
                 let (Ok(outcome) | Err(outcome)) = remove(&remover, &context, &removal).await;
-                (number, removal, outcome, at.elapsed())
+                let latency = at.elapsed();
+                let finished = FinishedRemoval {
+                    removal,
+                    outcome,
+                    latency,
+                    batch,
+                };
+                (number, finished)
             });
             let started = RunningRemoval {
                 at,
-                batch: batch.number,
                 target,
                 id,
                 waits: NonDiskWait::No,
@@ -372,7 +374,7 @@ impl Executor {
     }
 
     async fn ended(&mut self) -> Option<FinishedRemoval> {
-        let (number, removal, outcome, latency) = match self.running.join_next().await? {
+        let (number, finished) = match self.running.join_next().await? {
             Ok(ended) => ended,
             Err(error) => match error.try_into_panic() {
                 // A panic is a bug: it ends the pass as it would without a task.
@@ -381,13 +383,13 @@ impl Executor {
                 Err(_cancelled) => return None,
             },
         };
-        let RunningRemoval { batch, waits, .. } = self.started.remove(&number)?;
+        let (waits, latency) = (self.started.remove(&number)?.waits, finished.latency);
         self.in_flight.end(number);
         self.last_ended = self.last_ended.max(Some(number));
         if latency < self.limiter.usual_latency.clearly_longer() {
             self.scouts = 0;
         }
-        match removal.subject.target {
+        match finished.removal.subject.target {
             Target::Images => self.one_by_one.ended(latency),
             // A file is removed in a fraction of the time and says nothing about the runtime.
             Target::Logs => {}
@@ -398,12 +400,7 @@ impl Executor {
                 }
             }
         }
-        Some(FinishedRemoval {
-            removal,
-            outcome,
-            latency,
-            batch,
-        })
+        Some(finished)
     }
 
     async fn read_pressure(&mut self) {
