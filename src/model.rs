@@ -24,7 +24,6 @@ mod short_text;
 mod target;
 mod text;
 mod trigger_info;
-mod weight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -49,7 +48,7 @@ pub use logs::{
     id_in_link, link_name, log_dir_name, pod_of_dir, pod_uid_of,
 };
 pub use numbering::{Numbering, head};
-pub use outage::{KUBELET_SYNCS_IN, Outage};
+pub use outage::{KUBELET_SYNCS_IN, Outage, Weight};
 pub use outcome::{EventResult, FailureClass, Outcome, PastFailure, Quarantined, RemovalOutcome};
 pub use pods::{
     ConfigSource, PodHistory, PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown, ReadFrom,
@@ -64,7 +63,6 @@ pub use text::Text;
 pub use trigger_info::{
     AlertInfo, AlertResult, Caller, CallerKind, Cause, PollResult, TriggerInfo,
 };
-pub use weight::Weight;
 
 /// Returns every variant of a closed set. It does not compile where `N` is another number.
 pub(crate) const fn every<T: strum::VariantArray + Copy, const N: usize>() -> [T; N] {

@@ -5,7 +5,6 @@ pub mod alert;
 mod end;
 mod fleet_brakes;
 mod history;
-mod past;
 pub mod poll;
 pub mod thresholds;
 mod waiting;
@@ -102,7 +101,7 @@ impl Worker {
                 wake: Notify::new(),
                 shutdown,
                 pulses,
-                began: past::began(Instant::now()),
+                began: history::began(Instant::now()),
                 queued_lines: LineLimit::new(QUEUED_LINES_MAX, LINES_WITHIN),
                 withdrawn_lines: LineLimit::new(WITHDRAWN_LINES_MAX, LINES_WITHIN),
                 changes: watch::Sender::default(),

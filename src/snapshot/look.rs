@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::whole_pods::whole_pods;
-use super::{ListResult, LookResult, Timings, Weights, rows};
+use super::{ListResult, LookResult, Weights, rows};
 use crate::config::Config;
 use crate::model::{
     Container, ContainerState, Coverage, Filesystems, Image, Images, ListCoverage, Logs,
@@ -56,6 +56,35 @@ pub struct Look {
     pub last_exits: BTreeMap<PodUid, Timestamp>,
     /// How long each part took.
     pub timings: Timings,
+}
+
+/// How long each part of a look took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timings {
+    /// Version.
+    pub runtime: Duration,
+    /// The list of containers.
+    pub containers: Duration,
+    /// Statuses that were not known yet.
+    pub statuses: Duration,
+    /// The list of sandboxes.
+    pub sandboxes: Duration,
+    /// The list of images.
+    pub images: Duration,
+    /// `ImageFsInfo` and statvfs.
+    pub filesystems: Duration,
+    /// The pod source.
+    pub pods: Duration,
+    /// The log roots; zero if there are none to read.
+    pub logs: Duration,
+}
+
+/// Runs the work and measures its duration.
+pub(super) async fn timed<T>(duration: &mut Duration, work: impl Future<Output = T>) -> T {
+    let started = Instant::now();
+    let result = work.await;
+    *duration = started.elapsed();
+    result
 }
 
 /// Why a look is not enough to plan on.
