@@ -207,6 +207,11 @@ impl Observer {
         measured.ok()?.image.first()?.usage
     }
 
+    /// Says whether looks read other log roots than these settings name, or none.
+    pub fn reads_other_logs(&self, config: &Config) -> bool {
+        self.inner.log_roots() != Some(config.log_roots())
+    }
+
     /// Returns the latest look, whatever its age.
     pub fn latest(&self) -> Option<Arc<Look>> {
         self.inner.flight.lock().latest.clone()

@@ -397,7 +397,9 @@ impl PassRun<'_> {
         // Images are known whole or not at all.
         let sees_all = target == Target::Images || look.seen().is_all();
         let lacks_ids = sees_all && target == Target::Containers && look.lacks_container_ids();
-        let is_unread = target == Target::Logs && !look.logs.unread.is_empty();
+        // A reload may have switched logs off.
+        let is_unread = target == Target::Logs
+            && (!look.logs.unread.is_empty() || self.runner.observer.reads_other_logs(self.config));
         let mut skipped: BTreeMap<&'static str, u64> = BTreeMap::new();
         self.record.update(|pass| {
             let report = pass.targets.entry(target).or_default();

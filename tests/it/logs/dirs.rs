@@ -235,6 +235,25 @@ async fn a_directory_that_a_later_look_cannot_read_does_not_count_as_gone() {
 }
 
 #[tokio::test]
+async fn what_stays_because_logs_were_switched_off_does_not_count_as_gone() {
+    let tree = Tree::plain();
+    let mut changes = tree.config(&json!({}));
+    changes["gc"] = json!({ "batch_size": 1, "batch_pause": "3s" });
+    let mut rig = Rig::start(living(&tree), changes).await;
+    let (first, second) = (tree.dir(GONE), tree.dir(&GONE.replace("9ab", "9ac")));
+    let id = rig.begin_gc("target=logs").await;
+    until_true("the first one is gone", || !tree.has(&first)).await;
+    rig.configure(&json!({ "policy": { "logs": { "enabled": false } } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let pass = rig.finished(&id).await;
+    assert!(tree.has(&second));
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let report = &pass["targets"]["logs"];
+    let counts = ["removed", "already_gone", "skipped"].map(|key| &report[key]);
+    assert_eq!(counts, [1, 0, 1], "{pass:#}");
+}
+
+#[tokio::test]
 async fn logs_are_explained_by_path_and_by_name() {
     let tree = Tree::plain();
     let rig = Rig::start(living(&tree), tree.config(&json!({}))).await;
