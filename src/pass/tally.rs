@@ -273,13 +273,14 @@ impl<'a> Tally<'a> {
     }
 
     /// Returns of a target's earlier plans what another plan does not plan again, by why it was to go: what is gone, and
-    /// what that plan keeps as quarantined because this pass failed to remove it.
+    /// what this pass failed to remove and that plan keeps as quarantined, or as too young after a rescue.
     fn not_planned_again(&self, target: Target, plan: &Plan) -> Vec<(RemoveReason, u64)> {
         let gone = self.gone_for.iter();
         let gone = gone.filter(|((of, _), _)| *of == target);
+        let for_a_time = [KeepReason::Quarantined, KeepReason::TooYoung];
         let kept = plan.kept.iter();
-        let quarantined = kept.filter(|it| it.reason == KeepReason::Quarantined);
-        let failed = quarantined.filter_map(|it| self.stayed.get(it.subject.id.as_str()));
+        let kept = kept.filter(|it| for_a_time.contains(&it.reason));
+        let failed = kept.filter_map(|it| self.stayed.get(it.subject.id.as_str()));
         gone.map(|((_, reason), count)| (*reason, *count))
             .chain(failed.map(|reason| (*reason, 1)))
             .collect()

@@ -471,8 +471,23 @@ async fn no_pods_go_in_place_of_those_whose_removal_may_still_end() {
     }
 }
 
+#[tokio::test]
+async fn a_pass_that_failed_to_remove_what_it_risked_is_not_completed() {
+    let refuses = Fault::fail(Code::Unknown, "failed to find runtime handler odd");
+    let (rig, _api_server) = stuck_ones(2, refuses).await;
+    let pass = rig.gc("target=containers&target=sandboxes").await;
+    assert_eq!(pass["targets"]["containers"]["failed"], 2, "{pass:#}");
+    assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+}
+
 /// A pass over pods that are a risk; the removals of those that ended first, more than those that must go, end like this.
 async fn after_stuck_ones(end: Fault) -> Value {
+    let (rig, _api_server) = stuck_ones(26, end).await;
+    rig.gc("target=containers&target=sandboxes").await
+}
+
+async fn stuck_ones(count: usize, end: Fault) -> (Rig, ApiServer) {
     let api_server = ApiServer::start().await;
     let mut settings = merged(api_server.config("api-server"), &changes("1h"));
     settings["runtime"] = json!({ "removal_timeout": "1s" });
@@ -487,15 +502,15 @@ async fn after_stuck_ones(end: Fault) -> Value {
     };
     let node = NodeBuilder::new()
         .pod(PodSpec::new("web").running("app", 0))
-        .pods(26, stuck)
-        .pods(14, |n| ended(&format!("gone-{n:02}")).deleted());
+        .pods(count, stuck)
+        .pods(40 - count, |n| ended(&format!("gone-{n:02}")).deleted());
     let rig = Rig::with(node.build(), options, settings).await;
     api_server.set_answer(&answer(&rig.sim));
-    for n in 0..26 {
+    for n in 0..count {
         let id = rig.sim.container_id(&format!("default/stuck-{n:02}/app#0"));
         rig.sim.set_removal_fault(&id.unwrap(), end.clone());
     }
-    rig.gc("target=containers&target=sandboxes").await
+    (rig, api_server)
 }
 
 /// Removes what the kubelet may not know, container by container in this time.
