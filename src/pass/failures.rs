@@ -52,6 +52,11 @@ impl PriorFailures {
         }
     }
 
+    /// Says whether the latest removal of an object failed, was skipped or was given up.
+    pub(super) fn has(&self, target: Target, id: &Text) -> bool {
+        self.times(target, id) > 0
+    }
+
     fn times(&self, target: Target, id: &Text) -> u32 {
         let entry = self.entries.get(&(target, id.clone()));
         entry.map_or(0, |entry| entry.times)

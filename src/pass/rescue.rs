@@ -9,9 +9,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::end::EarlyEnd;
+use super::failures::PriorFailures;
 use super::{PassRun, Phase};
 use crate::gc::{PodKnowledge, Removal};
-use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid, Target};
+use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid, Target, Text};
 use crate::snapshot::{Look, Weight, rows};
 
 /// A list counts as fitting well below its limit, so that the next pods do not fill it at once.
@@ -31,10 +32,11 @@ impl PassRun<'_> {
             "a list is over the kubelet's limit: what the kubelet surely knows is removed first";
         tracing::warn!(pass.id = %self.record.id, "{line}");
         self.record.line(line.to_owned());
+        let before = self.runner.failures.lock().clone();
         self.phase = Phase::Rescue;
         let mut made = self.clean_lists(&lists, look).await;
         if made.is_ok() && is_over(look) {
-            made = self.remove_despite_risk(&lists, look).await;
+            made = self.remove_despite_risk(&lists, look, &before).await;
         }
         self.phase = Phase::Cleaning;
         made?;
@@ -83,16 +85,18 @@ impl PassRun<'_> {
     }
 
     /// Removes pods that the API server reports as finished, oldest exit first, until the lists fit. A kubelet
-    /// that has not synced their end runs them again, but a kubelet that stays blind loses the node.
+    /// that has not synced their end runs them again, but a kubelet that stays blind loses the node. `failures` are
+    /// those of earlier passes.
     async fn remove_despite_risk(
         &mut self,
         lists: &BTreeSet<Target>,
         look: &mut Arc<Look>,
+        failures: &PriorFailures,
     ) -> Result<(), EarlyEnd> {
         let mut risked: BTreeSet<PodUid> = BTreeSet::new();
         let before = Arc::clone(look);
         let quiet = std::mem::take(&mut self.policy.pods.quiet);
-        let result = self.remove_pods(lists, look, &mut risked).await;
+        let result = self.remove_pods(lists, look, failures, &mut risked).await;
         self.policy.pods.quiet = quiet;
         let count = self.count_going(&risked, &before);
         if count > 0 {
@@ -110,10 +114,11 @@ impl PassRun<'_> {
         &mut self,
         lists: &BTreeSet<Target>,
         look: &mut Arc<Look>,
+        failures: &PriorFailures,
         risked: &mut BTreeSet<PodUid>,
     ) -> Result<(), EarlyEnd> {
         for _ in 0..RISKS_MAX {
-            let pods = self.oldest_until_it_fits(lists, look)?;
+            let pods = self.oldest_until_it_fits(lists, look, failures)?;
             if pods.is_subset(risked) {
                 break;
             }
@@ -128,39 +133,45 @@ impl PassRun<'_> {
 
     /// Counts those of the pods that lost a record since the look, or lose one now.
     fn count_going(&self, pods: &BTreeSet<PodUid>, before: &Look) -> usize {
-        let containers = rows(&before.containers).iter();
-        let containers = containers.map(|it| (Target::Containers, it.id.text(), &it.pod));
-        let sandboxes = rows(&before.sandboxes).iter();
-        let sandboxes = sandboxes.map(|it| (Target::Sandboxes, it.id.text(), &it.pod));
         let mut going = self.tally.gone.clone();
         for target in [Target::Containers, Target::Sandboxes] {
             let under_way = self.executor.ids_of(target).into_iter();
             going.extend(under_way.map(|id| (target, id)));
         }
-        let records = containers.chain(sandboxes);
+        let records = records(before);
         let records = records.filter(|(target, id, _)| going.contains(&(*target, (*id).clone())));
-        let uids = records.filter_map(|(_, _, pod)| Some(&pod.as_ref()?.uid));
-        let uids: BTreeSet<&PodUid> = uids.filter(|uid| pods.contains(*uid)).collect();
-        uids.len()
+        let uids: BTreeSet<&PodUid> = records.filter_map(|(_, _, uid)| uid).collect();
+        uids.into_iter().filter(|uid| pods.contains(*uid)).count()
     }
 
-    /// Returns the pods, oldest exit first, whose records are enough to make the lists fit. A pod of which the
-    /// runtime refused to remove something in this pass makes no room.
+    /// Returns the pods, oldest exit first, whose records are enough to make the lists fit; last those of which an earlier
+    /// pass tried something in vain. What this pass tried in vain is not tried again. It counts as room, unless the runtime
+    /// refused it.
     fn oldest_until_it_fits(
         &self,
         lists: &BTreeSet<Target>,
         look: &Look,
+        failures: &PriorFailures,
     ) -> Result<BTreeSet<PodUid>, EarlyEnd> {
         if look.pod_origin.source != PodSourceKind::ApiServer {
             return Ok(BTreeSet::new());
         }
         let plan = self.plan(look, lists, &self.policy)?;
-        let weights = look.weights();
-        let refused = |it: &&Removal| self.tally.refused.contains(&it.subject.id);
-        let stuck = plan.removals.iter().filter(refused);
-        let stuck: BTreeSet<&PodUid> = stuck
-            .filter_map(|it| Some(&it.subject.pod.as_ref()?.uid))
-            .collect();
+        let (stayed, refused) = (&self.tally.stayed, &self.tally.refused);
+        let may_go = |id: &Text| stayed.contains_key(&**id) && !refused.contains(id);
+        let waiting = records(look).filter(|(_, id, _)| may_go(id));
+        let (mut room, mut going) = (BTreeSet::new(), BTreeSet::new());
+        for (target, id, uid) in waiting {
+            room.insert((target, id));
+            going.extend(uid);
+        }
+        let uids = |of: &dyn Fn(&Removal) -> bool| -> BTreeSet<&PodUid> {
+            let removals = plan.removals.iter().filter(|it| of(it));
+            let pods = removals.filter_map(|it| it.subject.pod.as_ref());
+            pods.map(|pod| &pod.uid).collect()
+        };
+        let stuck = uids(&|it| stayed.contains_key(&*it.subject.id));
+        let failed = uids(&|it| failures.has(it.subject.target, &it.subject.id));
         let mut pods: BTreeMap<&PodUid, Vec<Target>> = BTreeMap::new();
         for removal in &plan.removals {
             let subject = &removal.subject;
@@ -168,25 +179,23 @@ impl PassRun<'_> {
                 subject.pod_state,
                 PodKnowledge::Deleted | PodKnowledge::Terminated
             );
-            let pod = subject.pod.as_ref().filter(|_| over);
-            if let Some(pod) = pod.filter(|pod| !stuck.contains(&pod.uid)) {
+            let Some(pod) = subject.pod.as_ref().filter(|_| over) else {
+                continue;
+            };
+            if going.contains(&pod.uid) {
+                room.insert((subject.target, &subject.id));
+            } else if !stuck.contains(&pod.uid) {
                 pods.entry(&pod.uid).or_default().push(subject.target);
             }
         }
         let mut pods: Vec<(&PodUid, Vec<Target>)> = pods.into_iter().collect();
         let exit = |uid: &PodUid| look.last_exits.get(uid).copied();
-        pods.sort_by_key(|(uid, _)| exit(uid).unwrap_or(Timestamp::MAX));
-        let (containers, sandboxes) = (rows(&look.containers), rows(&look.sandboxes));
-        let mut wanted = BTreeMap::from([
-            (
-                Target::Containers,
-                surplus(weights.containers, containers.len()),
-            ),
-            (
-                Target::Sandboxes,
-                surplus(weights.sandboxes, sandboxes.len()),
-            ),
-        ]);
+        pods.sort_by_key(|(uid, _)| (failed.contains(uid), exit(uid).unwrap_or(Timestamp::MAX)));
+        let mut wanted = surpluses(look);
+        for (target, _) in room {
+            let wanted = wanted.entry(target).or_default();
+            *wanted = wanted.saturating_sub(1);
+        }
         let mut chosen = BTreeSet::new();
         for (uid, rows) in pods {
             if rows.iter().any(|it| wanted.get(it) > Some(&0)) {
@@ -234,6 +243,27 @@ impl PassRun<'_> {
 /// Says whether a list that the kubelet needs is over its limit.
 pub(super) fn is_over(look: &Look) -> bool {
     look.weights().over_limit() == Some(true)
+}
+
+/// Returns all containers and sandboxes of a look: their ids and their pods.
+fn records(look: &Look) -> impl Iterator<Item = (Target, &Text, Option<&PodUid>)> {
+    let containers = rows(&look.containers).iter();
+    let containers = containers.map(|it| (Target::Containers, it.id.text(), it.pod.as_ref()));
+    let sandboxes = rows(&look.sandboxes).iter();
+    let sandboxes = sandboxes.map(|it| (Target::Sandboxes, it.id.text(), it.pod.as_ref()));
+    let records = containers.chain(sandboxes);
+    records.map(|(target, id, pod)| (target, id, pod.map(|pod| &pod.uid)))
+}
+
+/// Returns how many rows of each list are too many.
+fn surpluses(look: &Look) -> BTreeMap<Target, u64> {
+    let weights = look.weights();
+    let (containers, sandboxes) = (rows(&look.containers).len(), rows(&look.sandboxes).len());
+    [
+        (Target::Containers, surplus(weights.containers, containers)),
+        (Target::Sandboxes, surplus(weights.sandboxes, sandboxes)),
+    ]
+    .into()
 }
 
 /// Returns how many rows of a list are too many, by their mean weight.

@@ -481,6 +481,44 @@ async fn a_pass_that_failed_to_remove_what_it_risked_is_not_completed() {
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
 }
 
+/// Else the kubelet would stay blind for ever.
+#[tokio::test]
+async fn what_an_earlier_pass_tried_in_vain_holds_back_no_others_that_make_the_lists_fit() {
+    let busy = Fault::fail(Code::Unknown, "container is already in removing state");
+    for end in [Fault::hang(), busy] {
+        let (rig, _api_server) = stuck_ones(18, end).await;
+        let first = rig.gc("target=containers&target=sandboxes").await;
+        assert_eq!(first["targets"]["containers"]["removed"], 0, "{first:#}");
+        let second = rig.gc("target=containers&target=sandboxes").await;
+        assert_ne!(second["targets"]["containers"]["removed"], 0, "{second:#}");
+        assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn no_pods_go_in_place_of_those_whose_sandboxes_may_still_go() {
+    let api_server = ApiServer::start().await;
+    let mut settings = merged(api_server.config("api-server"), &changes("1h"));
+    settings["runtime"] = json!({ "removal_timeout": "1s" });
+    let options = Options {
+        lagging_kubelet: None,
+        ..lagging(1)
+    };
+    let gone = |name: String, ago| PodSpec::new(&name).exited("app", 0, ago).deleted();
+    let node = NodeBuilder::new()
+        .pod(PodSpec::new("web").running("app", 0))
+        .pods(12, |n| {
+            gone(format!("stuck-{n:02}"), seconds(9)).cni(Cni::slow(seconds(600)))
+        })
+        .pods(14, |n| gone(format!("gone-{n:02}"), seconds(5)));
+    let rig = Rig::with(node.build(), options, settings).await;
+    api_server.set_answer(&answer(&rig.sim));
+    let pass = rig.gc("target=containers&target=sandboxes").await;
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(report["removed"], 0, "{pass:#}");
+    assert_ne!(report["failed"], 0, "{pass:#}");
+}
+
 /// A pass over pods that are a risk; the removals of those that ended first, more than those that must go, end like this.
 async fn after_stuck_ones(end: Fault) -> Value {
     let (rig, _api_server) = stuck_ones(26, end).await;
