@@ -48,6 +48,7 @@ use executor::Executor;
 use images::SpaceGoal;
 use pressure::PressureGauge;
 use remove::{Gone, Remover};
+pub use rescue::may_risk_pods;
 use stops::Stops;
 use tally::Tally;
 

@@ -255,6 +255,11 @@ fn records(look: &Look) -> impl Iterator<Item = (Target, &Text, Option<&PodUid>)
     records.map(|(target, id, pod)| (target, id, pod.map(|pod| &pod.uid)))
 }
 
+/// Says whether a pass on this look may remove pods whose end the kubelet may not know.
+pub fn may_risk_pods(look: &Look) -> bool {
+    is_over(look) && look.pod_origin.source == PodSourceKind::ApiServer
+}
+
 /// Returns how many rows of each list are too many.
 fn surpluses(look: &Look) -> BTreeMap<Target, u64> {
     let weights = look.weights();

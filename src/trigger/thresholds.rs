@@ -2,6 +2,7 @@
 //! cannot reach. The pass measures for itself.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -9,6 +10,7 @@ use crate::config::{Mode, Thresholds};
 use crate::gc::knowledge::Knowledge;
 use crate::gc::{self, PassOptions};
 use crate::model::{AlertResult, Cause, Target};
+use crate::pass::may_risk_pods;
 use crate::snapshot::{Look, Threshold};
 use crate::trigger::{Trigger, Worker};
 
@@ -96,8 +98,12 @@ impl ThresholdWatcher {
         }
         let snapshot = self.worker.runner().snapshot(look);
         let snapshot = snapshot.map_err(|error| error.to_string())?;
-        let policy = &self.worker.config().policy;
-        let counts = gc::plan::summarize(&Knowledge::of(&snapshot, policy), wanted);
+        let mut policy = self.worker.config().policy.clone();
+        if may_risk_pods(look) {
+            // As the pass does where nothing else makes the lists fit.
+            policy.pods.quiet = Duration::ZERO;
+        }
+        let counts = gc::plan::summarize(&Knowledge::of(&snapshot, &policy), wanted);
         let some = counts
             .into_iter()
             .filter(|(_, summary)| !summary.remove.is_empty());

@@ -1,8 +1,10 @@
 //! `thresholds`: a node that Prometheus and Alertmanager cannot reach cleans itself.
 
+use crisweep_sim::{NodeBuilder, Options, PodSpec, seconds};
 use serde_json::{Value, json};
 
 use super::pass_by;
+use crate::pods::api_server::{ApiServer, answer};
 use crate::support::{Rig, nodes, until};
 
 /// Thresholds of which only one can be crossed.
@@ -40,6 +42,35 @@ async fn a_crossed_threshold_starts_a_pass_over_the_targets_that_help() {
             "{key}"
         );
     }
+}
+
+/// Nothing on the node ended long enough before the kubelet went blind, so that only a risk makes the list fit.
+#[tokio::test]
+async fn a_list_over_its_limit_asks_for_a_pass_also_where_only_a_risk_makes_it_fit() {
+    let api_server = ApiServer::start().await;
+    let mut changes = thresholds("list_limit_ratio", 0.75);
+    changes["pods"] = api_server.config("api-server")["pods"].clone();
+    changes["pods"]["quiet"] = json!("1h");
+    changes["policy"] =
+        json!({ "containers": { "min_age": "0s" }, "sandboxes": { "min_age": "0s" } });
+    let ended = |n| {
+        PodSpec::new(&format!("gone-{n}"))
+            .exited("app", 0, seconds(5))
+            .deleted()
+    };
+    let node = NodeBuilder::new().pod(PodSpec::new("web").running("app", 0));
+    let options = Options {
+        send_limit_bytes: 30_000,
+        ..Options::default()
+    };
+    let rig = Rig::with(node.pods(40, ended).build(), options, changes).await;
+    api_server.set_answer(&answer(&rig.sim));
+    until("the lists fit", || async {
+        rig.logged("the lists fit; the kubelet may sync").pop()
+    })
+    .await;
+    let pass = pass_by(&rig, "threshold").await;
+    assert!(pass["errors"].to_string().contains("risked"), "{pass:#}");
 }
 
 #[tokio::test]
