@@ -294,6 +294,7 @@ impl<'a> PassRun<'a> {
         self.report_incomplete_look(look.seen());
         self.report_knowledge(look, targets);
         self.report_quiet_wait(look);
+        self.report_risk(look);
         if targets.contains(&Target::Images) {
             self.report_image_problems(look, &plan);
         }

@@ -51,6 +51,17 @@ impl PassRun<'_> {
         Ok(true)
     }
 
+    /// Reports in a dry run that a pass may remove more than this plan shows.
+    pub(super) fn report_risk(&self, look: &Look) {
+        let is_list = |it: &Target| matches!(it, Target::Containers | Target::Sandboxes);
+        let may_risk = may_risk_pods(look) && !self.policy.pods.quiet.is_zero();
+        if may_risk && self.targets.iter().any(is_list) {
+            let why = "a list is over the kubelet's limit: where nothing else makes it fit, a pass also removes \
+                       finished pods that this plan keeps as too young";
+            self.record.error(why.to_owned());
+        }
+    }
+
     async fn clean_lists(
         &mut self,
         lists: &BTreeSet<Target>,

@@ -562,6 +562,10 @@ async fn risks_pods(each: Duration) {
     };
     let rig = Rig::with(all_of_just_now(), options, settings).await;
     api_server.set_answer(&answer(&rig.sim));
+    let dry_run = rig.gc("dry_run=true").await;
+    assert_eq!(dry_run["targets"]["containers"]["planned"], 0);
+    let errors = dry_run["errors"].to_string();
+    assert!(errors.contains("a pass also removes"), "{dry_run:#}");
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::slow(each));
     let id = rig.begin_gc("target=containers&target=sandboxes").await;
     until("the pass rests", || async {
