@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::queries::QueryLimits;
 use super::{ListResult, LookMemory};
-use crate::model::{Container, Coverage, ImageNames, PodSandbox};
+use crate::model::{Container, ContainerId, Coverage, ImageNames, PodSandbox};
 use crate::runtime;
 
 /// Details that lists lack.
@@ -38,6 +38,8 @@ impl LookMemory {
             };
             let filled = self.statuses.fill(client, listed, now, limits);
             let filled = filled.await;
+            let exit = |id: &ContainerId| self.statuses.exit(id);
+            self.undated_containers.put_before(&mut listed.rows, exit);
             if let Ok(holders) = sandboxes {
                 let is_part = listed.coverage.min(holders.coverage) != Coverage::Whole;
                 self.statuses

@@ -162,6 +162,14 @@ impl Statuses {
         gone
     }
 
+    /// Returns when a container exited, if its status says so.
+    pub(super) fn exit(&self, id: &ContainerId) -> Option<Timestamp> {
+        match self.known.get(id)? {
+            ExitStatus::Exit(at) => Some(*at),
+            ExitStatus::NoExit | ExitStatus::SeenExited(_) => None,
+        }
+    }
+
     /// A container that is gone uses no image; one that did not answer may use any image.
     fn volume_images(&self, rows: &[Container], gone: &BTreeSet<ContainerId>) -> ImageNames {
         let is_known = |id: &ContainerId| self.known.contains_key(id) || gone.contains(id);

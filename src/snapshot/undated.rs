@@ -1,13 +1,14 @@
 //! Records without a time of creation. containerd 2 forgets a sandbox's at a restart, where it was ended while it made the
 //! sandbox; every containerd forgets a container's where it cannot read the container's status at its start. They count as
-//! created when crisweep first saw them; in memory, so they are young again after a restart.
+//! created when crisweep first saw them, a container at its exit if that was before; in memory, so they are young again
+//! after a restart.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use super::ListResult;
-use crate::model::{Container, ContainerState, HasId, PodSandbox};
+use crate::model::{Container, ContainerId, ContainerState, HasId, PodSandbox, Rows};
 
 /// When each of them was first seen, by its id.
 #[derive(Debug, Default)]
@@ -58,6 +59,20 @@ impl UndatedRows {
             let at = before.get(row.id()).copied().unwrap_or(now);
             self.0.insert(row.id().into(), at);
             row.created(at);
+        }
+    }
+
+    /// Lets each container count as created no later than it exited: what came after its exit is newer.
+    pub(super) fn put_before(
+        &self,
+        rows: &mut Rows<Container>,
+        exit: impl Fn(&ContainerId) -> Option<Timestamp>,
+    ) {
+        if self.0.is_empty() {
+            return;
+        }
+        for row in rows.iter_mut().filter(|it| self.0.contains_key(it.id())) {
+            row.created_at = exit(&row.id).map_or(row.created_at, |at| at.min(row.created_at));
         }
     }
 }

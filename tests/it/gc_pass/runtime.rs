@@ -297,3 +297,23 @@ async fn a_dead_container_without_a_time_of_creation_counts_from_when_it_was_fir
     let created: Vec<&str> = created.filter(|at| !at.starts_with("9999")).collect();
     assert_eq!(created.len(), 2, "{created:?}");
 }
+
+/// The kubelet takes it for the oldest.
+#[tokio::test]
+async fn a_dead_container_without_a_time_of_creation_is_older_than_what_came_after_its_exit() {
+    let lost = ContainerSpec::exited("app", 0, hours(3)).created_ago(hours(272 * 365 * 24));
+    let crash = PodSpec::new("crash")
+        .age(hours(4))
+        .container(lost)
+        .container(ContainerSpec::exited("app", 1, hours(1)).created_ago(hours(2)))
+        .container(ContainerSpec::running("app", 2, hours(1)));
+    let changes = json!({ "policy": { "containers": { "min_age": "1s" } } });
+    let rig = Rig::start(nodes::healthy().pod(crash), changes).await;
+    let removed = until("the surplus is gone", || async {
+        rig.gc("target=containers").await;
+        let removed = rig.subjects(Rpc::RemoveContainer);
+        (!removed.is_empty()).then_some(removed)
+    })
+    .await;
+    assert_eq!(removed, ["default/crash/app#0"]);
+}
