@@ -231,13 +231,14 @@ impl PassRun<'_> {
             if let Some(asked) = asked.filter(|_| weight.is_over() == Some(true)) {
                 let bytes = weight.bytes.unwrap_or(0);
                 let limit = weight.limit_bytes;
-                let (which, remedy) = if *asked == target {
-                    (
-                        String::new(),
-                        "the API server confirms which pods are over (pods.source)",
-                    )
-                } else {
+                let (which, remedy) = if *asked != target {
                     (format!(" of {target}"), "a pass over them too makes it fit")
+                } else if may_risk_pods(look) {
+                    let remedy = "more pods are over, or what failed can be removed";
+                    (String::new(), remedy)
+                } else {
+                    let remedy = "the API server confirms which pods are over (pods.source)";
+                    (String::new(), remedy)
                 };
                 self.report_problem(
                     *asked,

@@ -489,6 +489,8 @@ async fn what_an_earlier_pass_tried_in_vain_holds_back_no_others_that_make_the_l
         let (rig, _api_server) = stuck_ones(18, end).await;
         let first = rig.gc("target=containers&target=sandboxes").await;
         assert_eq!(first["targets"]["containers"]["removed"], 0, "{first:#}");
+        let errors = first["errors"].to_string();
+        assert!(errors.contains("or until more pods are over"), "{errors}");
         let second = rig.gc("target=containers&target=sandboxes").await;
         assert_ne!(second["targets"]["containers"]["removed"], 0, "{second:#}");
         assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
