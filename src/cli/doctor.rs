@@ -1,6 +1,7 @@
 //! `crisweep doctor`: why litter comes up on this node, and what would stop it. Asks the running service; without one it
 //! looks for itself.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +28,9 @@ const COLUMNS: usize = 100;
 const INDENT: usize = 9;
 /// The longest text; names from outside can be long.
 const TEXT_MAX: usize = 450;
-/// Findings and owners shown; the JSON has more.
+/// Findings and owners shown, and findings of one id, such as crash loops; the JSON has more.
 const FINDINGS: usize = 7;
+const FINDINGS_OF_ID: usize = 3;
 const OWNERS: usize = 4;
 /// The longest name of an owner.
 const NAME_MAX: usize = 40;
@@ -103,8 +105,16 @@ fn written(report: &Value, columns: usize) -> Option<String> {
     };
     let findings = report.get("findings")?.as_array()?;
     let mut text = part("", report.get("summary")?.as_str()?, 0);
-    for finding in findings.iter().take(FINDINGS) {
+    let mut of_id: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut shown = 0;
+    for finding in findings {
         let field = |key| finding.get(key).and_then(Value::as_str);
+        let same = of_id.entry(field("id")?).or_default();
+        *same += 1;
+        if shown == FINDINGS || *same > FINDINGS_OF_ID {
+            continue;
+        }
+        shown += 1;
         text.push_str(&part(field("severity")?, field("summary")?, INDENT));
         let change = field("change")?;
         if change != "none needed" {
@@ -112,7 +122,7 @@ fn written(report: &Value, columns: usize) -> Option<String> {
             text.push_str(&part(&mark, change, INDENT + 2));
         }
     }
-    let left_out = findings.len().saturating_sub(FINDINGS);
+    let left_out = findings.len() - shown;
     if left_out > 0 {
         text.push_str(&format!(
             "{:INDENT$}{left_out} more: --output json has them all\n",
@@ -202,9 +212,21 @@ mod tests {
             .map(|_| finding("problem", &hostile, &hostile))
             .collect();
         let text = written(&report(&found), 60).unwrap();
-        assert!(text.contains("43 more: --output json"), "{text}");
+        assert!(text.contains("47 more: --output json"), "{text}");
         assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'));
         assert!(text.len() < 10_000, "{}", text.len());
+    }
+
+    #[test]
+    fn many_findings_of_one_kind_do_not_hide_the_others() {
+        let crash = finding("problem", "A crash loop.", "fix it");
+        let mut found = vec![crash; 10];
+        found.push(finding("advice", "The CNI plugin fails.", "repair it"));
+        found[10]["id"] = json!("sandbox-teardown");
+        let text = written(&report(&found), 100).unwrap();
+        assert_eq!(text.matches("A crash loop.").count(), FINDINGS_OF_ID);
+        assert!(text.contains("The CNI plugin fails."), "{text}");
+        assert!(text.contains("7 more: --output json"), "{text}");
     }
 
     #[test]

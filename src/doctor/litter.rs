@@ -125,7 +125,10 @@ impl Litter {
             return None;
         }
         let part = percent(share(counts.objects(), total));
-        let words = owner.words();
+        let mut words = owner.words();
+        if let Some(first) = words.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
         let has = if owner.name.is_empty() || owner.kind == "Node" {
             "have"
         } else {
@@ -172,7 +175,6 @@ fn ordered(groups: &Groups) -> Vec<(&Controller, &Counts)> {
 
 /// Returns the one change for what an owner's pods leave.
 pub(super) fn change(owner: &Controller, facts: &DoctorFacts) -> String {
-    let node = &facts.config.node.name;
     let (namespace, kind, name) = (&*owner.namespace, &*owner.kind, &*owner.name);
     let patch = |patch: &str| {
         if is_plain(namespace) && is_plain(name) {
@@ -196,16 +198,6 @@ pub(super) fn change(owner: &Controller, facts: &DoctorFacts) -> String {
             "correct or delete the manifest in the kubelet's staticPodPath: its pod ends again and again"
                 .to_owned()
         }
-        "none" => {
-            let command =
-                format!("delete pods --field-selector=status.phase==Succeeded,spec.nodeName={node}");
-            let of = if is_plain(namespace) {
-                format!(" -n {namespace}")
-            } else {
-                String::new()
-            };
-            format!("delete the finished pods of this node, also those of other owners: kubectl{of} {command}")
-        }
         "unknown" if namespace.is_empty() => {
             "find the tool that made them (crictl ps -a, ctr -n k8s.io containers ls); it must remove them itself"
                 .to_owned()
@@ -214,6 +206,7 @@ pub(super) fn change(owner: &Controller, facts: &DoctorFacts) -> String {
             Pods::Unknown(PodsUnknown::NoSource) => {
                 "set pods.source, so that crisweep knows the pods and their owners"
             }
+            Pods::Unknown(PodsUnknown::Settling) => "wait for pods.settle, and ask again",
             Pods::Known(_) if unlisted(facts).is_none() => {
                 "find what makes them by their names, for the pods are gone: crisweep plan --all"
             }
@@ -223,9 +216,9 @@ pub(super) fn change(owner: &Controller, facts: &DoctorFacts) -> String {
         }
         .to_owned(),
         _ if is_plain(namespace) => format!(
-            "stop what ends its containers: crisweep evidence --namespace {namespace} shows how they ended"
+            "stop what ends these containers: crisweep evidence --namespace {namespace} shows how removed ones ended"
         ),
-        _ => "stop what ends its containers: crisweep evidence shows how they ended".to_owned(),
+        _ => "stop what ends these containers: crisweep evidence shows how removed ones ended".to_owned(),
     }
 }
 

@@ -245,6 +245,18 @@ fn a_name_that_is_none_of_kubernetes_is_in_no_command() {
     }
 }
 
+/// Finished pods are a finding of their own; here none is finished.
+#[test]
+fn pods_without_an_owner_that_run_are_not_to_be_deleted() {
+    let mut node = Node::new();
+    node.pod("web", false, None);
+    (0..20).for_each(|attempt| drop(node.dead("web", attempt, 3000)));
+    let report = node.report();
+    let litter = found(&report, "litter").unwrap();
+    assert!(litter.summary.starts_with("Pods without an owner"));
+    assert!(!litter.change.contains("delete"), "{}", litter.change);
+}
+
 #[test]
 fn a_source_that_is_there_is_not_asked_for() {
     let change = |pods: Pods| {
@@ -256,6 +268,8 @@ fn a_source_that_is_there_is_not_asked_for() {
     };
     let none = change(Pods::Unknown(PodsUnknown::NoSource));
     assert!(none.starts_with("set pods.source"), "{none}");
+    let settling = change(Pods::Unknown(PodsUnknown::Settling));
+    assert!(settling.starts_with("wait"), "{settling}");
     let failed = change(Pods::Unknown(PodsUnknown::Failed("401".into())));
     assert!(failed.starts_with("repair the pod source"), "{failed}");
     let known = change(Pods::Known(PodList::default()));
