@@ -115,7 +115,7 @@ pub fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
 /// # Errors
 /// If there is no such command, or a page cannot be written.
 pub fn man(args: &ManArgs) -> anyhow::Result<()> {
-    let mut program = program();
+    let mut program = described(program());
     if let Some(dir) = &args.dir {
         let written = clap_mangen::generate_to(program, dir);
         written.with_context(|| format!("cannot write manual pages to {}", dir.display()))?;
@@ -131,6 +131,12 @@ pub fn man(args: &ManArgs) -> anyhow::Result<()> {
         }
     };
     print_bytes(&page(command)?)
+}
+
+/// `clap_mangen` leaves out the text of options that `-h` does not show.
+fn described(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| arg.hide_short_help(false));
+    command.mut_subcommands(described)
 }
 
 fn page(command: clap::Command) -> io::Result<Vec<u8>> {

@@ -177,6 +177,17 @@ async fn version_and_help_answer_without_any_runtime() {
 }
 
 #[tokio::test]
+async fn a_manual_page_describes_options_that_the_short_help_leaves_out() {
+    for (page, words) in [
+        (&["man"][..], "Address to listen on"),
+        (&["man", "evidence"], "Of pods of this namespace"),
+    ] {
+        let output = run(page).await;
+        assert!(text(&output.stdout).contains(words), "{page:?}");
+    }
+}
+
+#[tokio::test]
 async fn unknown_flags_commands_and_targets_are_refused_with_2() {
     for (args, words) in [
         (&["--config-file", "x"][..], "--config-file"),
