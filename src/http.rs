@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -214,9 +214,15 @@ pub fn router(service: Service) -> Router {
 
 async fn wrong_method(request: Request) -> HttpError {
     let (method, path) = (request.method(), request.uri().path());
+    let route = request.extensions().get().map(MatchedPath::as_str);
+    let of_path = routes().into_iter().filter(|it| Some(it.path) == route);
+    let methods: Vec<String> = of_path.map(|it| it.method.to_string()).collect();
     HttpError::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        format!("{method} is not allowed on {path}"),
+        format!(
+            "{method} is not allowed on {path}: use {}",
+            methods.join(" or ")
+        ),
     )
 }
 

@@ -34,7 +34,14 @@ async fn every_path_answers_and_refuses_wrong_methods_in_json() {
                 .refused(405, path);
         }
     }
-    rig.post("/api/v1/passes/none").await.refused(405, "POST");
+    for (path, wanted) in [
+        ("/gc", "use POST"),
+        ("/api/v1/plans", "use GET or POST"),
+        ("/api/v1/passes/none", "use GET or DELETE"),
+    ] {
+        let answer = Answer::of(rig.request("PUT", path)).await;
+        answer.refused(405, wanted);
+    }
     rig.nothing_was_touched();
 }
 
