@@ -64,11 +64,9 @@
     if (pass.state === "done") refresh();
     if (!table || pass.state === "done") return;
     let gone = 0;
-    let planned = 0;
     for (const [target, report] of Object.entries(pass.targets)) {
       const done = report.removed + report.already_gone;
       gone += done;
-      planned += report.planned;
       const row = $(`tr[data-target="${target}"]`, table);
       if (!row) continue;
       const bar = $("progress", row);
@@ -82,7 +80,7 @@
     // A screen reader reads each change: not more often than it can.
     if (performance.now() - spoken > 3000) {
       spoken = performance.now();
-      $("#progress").textContent = `${number(gone)} of ${number(planned)} removed`;
+      $("#progress").textContent = `${number(gone)} removed so far`;
     }
   }
 

@@ -22,7 +22,11 @@ pub(super) fn section(view: &View) -> Markup {
     html! {
         section #pass data-live aria-labelledby="pass-title" {
             @match (&view.pass, view.running()) {
-                (Some(Err(why)), _) => { h2 #pass-title { "No such pass" } p.problem { (text(why)) } },
+                (Some(Err(why)), _) => {
+                    h2 #pass-title { "No such pass" }
+                    p.problem { (text(why)) }
+                    p { a href="./" { "Back to the latest" } }
+                },
                 (Some(Ok(pass)), _) => (one(view, pass, "Pass")),
                 (None, Some(pass)) => (one(view, pass, "Pass")),
                 (None, None) => (last(view)),
@@ -38,7 +42,7 @@ fn last(view: &View) -> Markup {
     }
     html! {
         h2 #pass-title { "No pass yet" }
-        p.muted { "None has run since the state on this node begins." }
+        p.muted { "None is recorded on this node." }
     }
 }
 
@@ -88,9 +92,9 @@ fn running(view: &View, pass: &Pass) -> Markup {
 }
 
 fn progress_words(pass: &Pass) -> String {
-    let sum = |of: fn(&TargetReport) -> u64| pass.targets.values().map(of).sum::<u64>();
-    let gone = sum(|it| it.removed + it.already_gone);
-    format!("{} of {} removed", count(gone), count(sum(|it| it.planned)))
+    let gone = pass.targets.values().map(|it| it.removed + it.already_gone);
+    // Without a total: of the logs, what is planned grows during the pass.
+    format!("{} removed so far", count(gone.sum::<u64>()))
 }
 
 fn report_words(report: &TargetReport) -> String {
@@ -167,7 +171,10 @@ fn cause_words(cause: Cause) -> &'static str {
 
 /// Says in a word what an outcome means.
 fn outcome_words(pass: &Pass) -> &'static str {
+    let has_failures = pass.targets.values().any(|it| it.failed > 0);
     match pass.outcome {
+        // What failed before and failed again makes no pass partial.
+        Some(Outcome::Completed) if has_failures => "did all but what failed again",
         Some(Outcome::Completed) => "did all that it planned",
         Some(Outcome::Planned) => "was a dry run: nothing was removed",
         Some(Outcome::Partial) => "did not do all that it planned",

@@ -72,7 +72,7 @@ fn thresholds(view: &View) -> Markup {
     let used = marks.image_fs_used_percent;
     words.extend(used.map(|it| format!("image file system {it:.0}% full")));
     html! {
-        @if !words.is_empty() { "A problem from: " (words.join(", ")) "." }
+        @if !words.is_empty() { "Thresholds: " (words.join(", ")) "." }
     }
 }
 

@@ -97,6 +97,9 @@ async fn sandboxes_that_never_failed_are_removed_first() {
         (&json!(20), &json!(1)),
         "{pass:#}"
     );
+    assert_eq!(pass["outcome"], "completed");
+    let page = rig.get("/").await.text;
+    assert!(page.contains("Last pass did all but what failed again"));
     let calls = rig.removals();
     assert_eq!(calls.len(), 21);
     assert!(
