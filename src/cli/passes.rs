@@ -90,11 +90,13 @@ pub async fn run(site: &Site, args: &PassesArgs) -> anyhow::Result<()> {
         })),
         (Output::Table, None) => print_on(&screen, &passes_text(&answer.passes, &screen), row_ink),
         (Output::Table, Some(_)) => {
-            let pass = answer.passes.first();
-            let pass = pass.map(|pass| pass_text(pass, &screen));
+            let mut text = passes_text(&answer.passes, &screen);
+            for pass in &answer.passes {
+                text.push_str(&format!("\n{}", pass_text(pass, &screen)));
+            }
             let limit = args.limit.unwrap_or(REMOVALS_MAX);
-            let removals = removals_text(&answer.removals, limit, &screen);
-            print_on(&screen, &(pass.unwrap_or_default() + &removals), pass_ink)
+            text.push_str(&removals_text(&answer.removals, limit, &screen));
+            print_on(&screen, &text, pass_ink)
         }
     }
 }

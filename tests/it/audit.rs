@@ -256,6 +256,7 @@ async fn the_command_shows_passes_with_and_without_the_service() {
         let list = String::from_utf8(list.stdout).unwrap();
         let one = String::from_utf8(one.stdout).unwrap();
         assert!(list.contains(&id) && list.contains("partial"), "{list}");
+        assert!(one.contains(&id) && one.contains("manual: uid"), "{one}");
         assert!(one.contains("default/leak-3#0"), "{one}");
         assert!(one.contains("(1 failed, 4 removed)"), "{one}");
         assert!(one.contains("failed to find plugin \"bridge\""), "{one}");
