@@ -10,6 +10,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use rustls::CertificateError;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
@@ -220,6 +221,9 @@ fn cause(error: reqwest::Error) -> String {
     }
     match last.downcast_ref() {
         Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS: use http://".to_owned(),
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        )) => format!("{last}: name its CA with --service.ca-file"),
         _ => last.to_string(),
     }
 }

@@ -90,7 +90,7 @@ async fn plan_shows_what_the_service_plans() {
     for words in [
         "containers: remove 3 (pod-deleted 3)\n",
         "default/old-0 (deleted)\n",
-        "  remove  pod-deleted     container app #0 ",
+        "  remove  pod-deleted       container app #0 ",
     ] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
@@ -229,7 +229,8 @@ async fn a_named_service_must_show_a_certificate_of_the_named_ca() {
     let output = run(&["passes", &url, &with("other.crt")]).await;
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("certificate"), "{said}");
+    let words = ": name its CA with --service.ca-file";
+    assert!(said.contains(words), "{said}");
     let line = text(&run(&["check", &url, &with("other.crt")]).await.stdout);
     assert_eq!(
         line,
