@@ -33,7 +33,7 @@ const WRITING: Duration = Duration::from_millis(500);
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(after_long_help = AFTER_HELP)]
 pub struct CheckArgs {
-    /// Ask only the own service's /-/healthy and /-/ready; exits 0 or 1
+    /// Ask only the configured service's /-/healthy and /-/ready; exits 0 or 1
     #[arg(long = "self")]
     pub own: bool,
     /// Time limit, from 100ms to 1m

@@ -106,12 +106,11 @@ fn greet(scheme: &str, mut address: SocketAddr) -> anyhow::Result<()> {
     let url = format!("{scheme}://{address}");
     print(&format!(
         "A simulated node with {EXITED} exited containers, {NOT_READY} dead sandboxes, unused images and the logs \
-         of pods that are gone.\nFive of the sandboxes cannot be removed. In another terminal:\n\n\
-         \x20 curl {url}/metrics                         what Prometheus sees\n\
-         \x20 curl '{url}/api/v1/plan' | less            what a pass would remove, and why\n\
-         \x20 curl -X POST '{url}/gc?dry_run=true&wait=60s'   a pass that only plans\n\
-         \x20 curl -X POST '{url}/gc?wait=60s'           a pass: the report says what it removed and why it kept the rest\n\
-         \x20 curl -N -X POST '{url}/gc?follow=true'     a pass, reported line by line\n\n\
+         of pods that are gone.\nFive of the sandboxes cannot be removed. The page: {url}/\nIn another terminal:\n\n\
+         \x20 curl {url}/metrics                                    what Prometheus sees\n\
+         \x20 curl -N -X POST '{url}/gc?dry_run=true&follow=true'   what a pass would do\n\
+         \x20 curl -N -X POST '{url}/gc?follow=true'                a pass, reported line by line\n\
+         \x20 curl {url}/api/v1/passes                              what was done so far\n\n\
          Ctrl-C ends it.\n"
     ))
 }

@@ -46,7 +46,7 @@ pub struct EvidenceArgs {
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 enum EvidenceCommand {
-    /// List it, newest first
+    /// List what was kept, newest first
     List(ListArgs),
     /// Show one, with the end of the container's log
     Show(ShowArgs),

@@ -42,7 +42,7 @@ pub(super) fn plan_text(plan: &ShownPlan, rows: PlanExtent, screen: &Screen) -> 
     for line in &plan.doubts {
         text.push_str(&format!("\n{}\n", escape::line(line)));
     }
-    let lead = |verdict: &str, reason: &str| format!("{verdict:<7} {reason:<15}");
+    let lead = |verdict: &str, reason: &str| format!("{verdict:<7} {reason:<17}");
     let row = |verdict, it| PlanRow::of(it, lead(verdict, &it.reason), plan.taken_at);
     let removed = plan.removals.iter().map(|it| row("remove", it));
     let kept = plan.kept.iter().map(|it| row("keep", it));
