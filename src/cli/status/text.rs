@@ -206,7 +206,15 @@ fn brakes(status: &Value) -> String {
     if holding.is_empty() {
         return String::new();
     }
-    format!("hold automatic passes: {}", holding.join(", "))
+    let is_for_all = holding
+        .iter()
+        .any(|it| ["pause", "fleet-hold"].contains(it));
+    let whom = if is_for_all {
+        "all passes without --force"
+    } else {
+        "automatic passes"
+    };
+    format!("hold {whom}: {}", holding.join(", "))
 }
 
 fn removable(status: &Value) -> String {

@@ -131,7 +131,7 @@ fn buttons(view: &View) -> Markup {
                 p.muted {
                     "A dry run plans and removes nothing. "
                     @if let MayAct::Ask(what) = view.may { "Your browser will ask for " (what) ". " }
-                    @if let Some(why) = view.held() { strong { (text(why)) ". " } }
+                    @if let Some(why) = view.held() { "Only a forced pass removes: " strong { (text(why)) } ". " }
                 }
             }
         }

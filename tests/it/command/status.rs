@@ -69,6 +69,8 @@ async fn a_problem_comes_first_and_brakes_are_named() {
         "{shown}"
     );
     assert!(shown.contains("paused (brakes.pause)"), "{shown}");
+    let words = "hold all passes without --force: pause";
+    assert!(shown.contains(words), "{shown}");
     let output = rig.command(&["gc", &url]).await;
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
