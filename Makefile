@@ -87,7 +87,7 @@ package:
 page:
 	timeout --foreground 1200 node tests/page/check.mjs
 
-# Takes docs/images/page-*.png anew, in some minutes.
+# Takes docs/images/page-light.png and page-dark.png anew, in some minutes.
 screenshots:
 	tests/page/setup.sh
 	timeout --foreground 900 node tests/page/screenshots.mjs

@@ -108,7 +108,7 @@ pub enum Command {
     Status(StatusArgs),
     /// Tell in one line and an exit code if the node has a problem
     Check(CheckArgs),
-    /// Say why litter comes up, and which change stops each cause
+    /// Say why litter piles up, and which change stops each cause
     Doctor(DoctorArgs),
     /// Show what a pass would remove, and why; removes nothing
     Plan(PlanArgs),

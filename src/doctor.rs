@@ -1,4 +1,4 @@
-//! Why litter comes up on this node, and which one change would stop each cause. Changes nothing.
+//! Why litter piles up on this node, and which one change would stop each cause. Changes nothing.
 //!
 //! [`diagnose`] is a function from facts to a report: no IO, no clock. [`Doctor`] gathers the facts, each within a bound;
 //! what cannot be read is missing, and the report says so.

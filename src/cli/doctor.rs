@@ -1,4 +1,4 @@
-//! `crisweep doctor`: why litter comes up on this node, and what would stop it. Asks the running service; without one it
+//! `crisweep doctor`: why litter piles up on this node, and what would stop it. Asks the running service; without one it
 //! looks for itself.
 
 use std::collections::BTreeMap;

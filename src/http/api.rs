@@ -191,7 +191,7 @@ pub(super) fn explanation(
     })
 }
 
-/// `GET /api/v1/doctor`: why litter comes up on this node, and what would stop it.
+/// `GET /api/v1/doctor`: why litter piles up on this node, and what would stop it.
 pub(super) async fn doctor(
     State(service): State<Service>,
     NoParameters: NoParameters,

@@ -1,4 +1,4 @@
-//! Why litter comes up, and what would stop it: looked for only where it is asked for, because that costs more.
+//! Why litter piles up, and what would stop it: looked for only where it is asked for, because that costs more.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,7 @@ const ROWS_MAX: usize = 20;
 pub(super) fn section(view: &View) -> Markup {
     html! {
         section #doctor aria-labelledby="doctor-title" {
-            h2 #doctor-title { "Why litter comes up" }
+            h2 #doctor-title { "Why litter piles up" }
             @match &view.doctor {
                 None => p {
                     a.button href="./?doctor=true#doctor" { "Look for the causes" } " "

@@ -413,7 +413,7 @@ async fn the_causes_of_litter_are_looked_for_where_they_are_asked_for() {
     let rig = Rig::start(nodes::litter(3), json!({})).await;
     has(
         &page(&rig, "/").await,
-        &["Why litter comes up Look for the causes"],
+        &["Why litter piles up Look for the causes"],
     );
     let report = rig.get("/api/v1/doctor").await.json();
     let text = page(&rig, "/?doctor=true").await;
