@@ -413,10 +413,7 @@ async fn look(
     let answer = timed(&mut timings.pods, answer).await;
     rows::doubt_empty(&mut containers, answer.list());
     rows::doubt_empty(&mut sandboxes, answer.list());
-    let limits = queries::QueryLimits {
-        until: Instant::now() + status_budget,
-        pass_began: freshness.pass_began(),
-    };
+    let limits = queries::QueryLimits::within(status_budget, freshness.pass_began());
     let details = memory.details(client, &mut containers, &mut sandboxes, taken_at, limits);
     let details = timed(&mut timings.statuses, details).await;
     let from = (&runtime, taken_at);
@@ -446,6 +443,7 @@ async fn look(
         pod_history: memory.pod_histories.at(look, answer.at),
         outage: inner.outages.lock().note(weights.over_limit(), look),
         exits_unknown: details.exits_unknown,
+        undated: details.undated,
         last_exits: memory.pod_histories.correct_exits(exits, look),
         timings,
     }

@@ -165,6 +165,7 @@ pub(crate) fn look(fixture: &Fixture) -> Look {
         pods: Pods::clone(&snapshot.pods),
         pod_origin: PodOrigin::default(),
         exits_unknown: 0,
+        undated: BTreeSet::new(),
         last_exits: BTreeMap::new(),
         timings: Timings {
             containers: millis,

@@ -14,6 +14,8 @@ const SECOND_NANOSECONDS: i64 = 1_000_000_000;
 /// CRI-O lists when it began to make a container; its status has the OCI runtime's time, this much later on a slow
 /// disk.
 const MAKING_NANOSECONDS: i64 = 60 * SECOND_NANOSECONDS + 99_924_314;
+/// When containerd made a container, by its own record.
+const RECORDED_NANOSECONDS: i64 = 1_700_000_000 * SECOND_NANOSECONDS;
 
 /// The runtime whose answers are imitated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +55,9 @@ impl Profile {
     pub(super) fn complete(self, node: &Node, status: &mut cri::ContainerStatus) {
         status.created_at = match self {
             Self::CriO => status.created_at + MAKING_NANOSECONDS,
+            // A list has none where containerd could not read the container's status at its start; the status then has
+            // the one of containerd's own record.
+            Self::Containerd if status.created_at <= 0 => RECORDED_NANOSECONDS,
             Self::Containerd | Self::CriDockerd => self.status_created_at(status.created_at),
         };
         let failed_to_start = status.state() == State::ContainerCreated && status.exit_code != 0;

@@ -141,6 +141,8 @@ pub(super) struct ContainerContext {
     id: ContainerId,
     /// What its evidence says of its pod.
     origin: PodMeta,
+    /// When it was created, as the list says; `None` if it does not say.
+    created_at: Option<Timestamp>,
     /// Since when one that was only created may be about to start.
     starts_since: Timestamp,
     keeper: Keeper,
@@ -177,11 +179,14 @@ impl RemovalContext {
         let starts_since = look.taken_at.checked_sub(remover.created_grace);
         let starts_since = starts_since.unwrap_or(Timestamp::MIN);
         let keeper = Keeper::of(look);
+        let created_at = removal.subject.created_at;
+        let created_at = (!look.undated.contains(id)).then_some(created_at);
         let context = match removal.subject.target {
             Target::Containers => ContainerId::new(id).map(|id| {
                 Self::Container(ContainerContext {
                     id,
                     origin: remover.evidence.origin(look, removal),
+                    created_at,
                     starts_since,
                     keeper,
                 })
@@ -224,7 +229,7 @@ async fn container(
     };
     // CRI-O lists when it began to make a container; its status says when the OCI runtime had made it, which on a slow
     // disk is minutes later.
-    if status.created_at < removal.subject.created_at {
+    if context.created_at.is_some_and(|at| status.created_at < at) {
         return stays("it was created at another time than planned");
     }
     let was_created = removal.expected == Expected::Container(ContainerState::Created);

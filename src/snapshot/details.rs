@@ -1,5 +1,7 @@
 //! Details that lists lack: asks containers and sandboxes one by one for what is not known yet.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use super::queries::QueryLimits;
@@ -12,6 +14,8 @@ use crate::runtime;
 pub(super) struct Details {
     /// How many exited containers have no known exit time.
     pub(super) exits_unknown: usize,
+    /// The containers whose list has no time of creation.
+    pub(super) undated: BTreeSet<Box<str>>,
     /// The images that containers have mounted.
     pub(super) volume_images: ImageNames,
     /// The images that sandboxes are made from.
@@ -59,6 +63,7 @@ impl LookMemory {
             tokio::join!(of_containers, of_sandboxes);
         Details {
             exits_unknown,
+            undated: self.undated_containers.ids(),
             volume_images,
             sandbox_images,
         }

@@ -1,6 +1,6 @@
 //! The result of one look: the node's parts, each read or missing. Never asks anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -52,6 +52,8 @@ pub struct Look {
     pub outage: Option<Outage>,
     /// How many exited containers have no known exit time yet.
     pub exits_unknown: usize,
+    /// The ids of containers whose `created_at` is when crisweep first saw them, because the list has no such time.
+    pub undated: BTreeSet<Box<str>>,
     /// When each pod's last container was seen to exit.
     pub last_exits: BTreeMap<PodUid, Timestamp>,
     /// How long each part took.

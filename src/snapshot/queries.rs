@@ -36,6 +36,16 @@ pub(super) struct QueryLimits {
     pub(super) pass_began: Option<Instant>,
 }
 
+impl QueryLimits {
+    /// Limits that end this long from now.
+    pub(super) fn within(budget: Duration, pass_began: Option<Instant>) -> Self {
+        Self {
+            until: Instant::now() + budget,
+            pass_began,
+        }
+    }
+}
+
 /// Which look's call an answer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AnswerAge {

@@ -3,7 +3,7 @@
 //! created when crisweep first saw them, a container at its exit if that was before; in memory, so they are young again
 //! after a restart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -47,6 +47,11 @@ impl CreatedRow for PodSandbox {
 }
 
 impl UndatedRows {
+    /// Returns the ids of those in the last list.
+    pub(super) fn ids(&self) -> BTreeSet<Box<str>> {
+        self.0.keys().cloned().collect()
+    }
+
     /// Dates those of a list that was read at `now`, and forgets the others.
     pub(super) fn date<T: CreatedRow>(&mut self, list: &mut ListResult<T>, now: Timestamp) {
         let Ok(list) = list else { return };
@@ -79,8 +84,6 @@ impl UndatedRows {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use jiff::SignedDuration;
 
     use super::*;

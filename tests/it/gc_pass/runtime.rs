@@ -269,6 +269,7 @@ async fn a_sandbox_without_a_time_of_creation_counts_from_when_it_was_first_seen
 #[tokio::test]
 async fn a_dead_container_without_a_time_of_creation_counts_from_when_it_was_first_seen() {
     // containerd lists 0 where it could not read the container's status at its start, and the kubelet then stopped it.
+    // The status has a time, which is earlier than our first sight.
     let lost = |pod: &str, container: ContainerSpec| {
         let container = container.created_ago(hours(272 * 365 * 24));
         PodSpec::new(pod)

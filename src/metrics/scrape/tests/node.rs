@@ -186,6 +186,7 @@ pub(super) fn look() -> Look {
         pods: Pods::Unknown(PodsUnknown::NoSource),
         pod_origin: PodOrigin::default(),
         exits_unknown: 4,
+        undated: BTreeSet::new(),
         last_exits: BTreeMap::new(),
         timings: Timings {
             statuses: Duration::ZERO,
