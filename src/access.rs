@@ -457,7 +457,12 @@ fn scope_of(may_act: bool) -> Scope {
 }
 
 fn lacks_credential(scope: Scope) -> Decision {
-    Decision::Unauthenticated(format!("scope {} needs a credential", scope.label()))
+    let what = match scope {
+        Scope::Read => "reading",
+        Scope::Act => "acting",
+    };
+    let why = format!("{what} needs a credential, such as a bearer token (docs/security.md)");
+    Decision::Unauthenticated(why)
 }
 
 /// Compares what a credential allows with what a request needs.

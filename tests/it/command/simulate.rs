@@ -79,7 +79,7 @@ async fn a_service_that_refuses_is_named_and_done_without() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     for words in [
-        "answers 401 Unauthorized: scope read needs a credential",
+        "answers 401 Unauthorized: reading needs a credential",
         "--service.token-file: looking without it",
     ] {
         assert!(said.contains(words), "{said}");
