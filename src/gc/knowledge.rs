@@ -4,6 +4,7 @@
 //! (`assume_finished_after`).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -21,18 +22,18 @@ pub(super) const AFTER_REBOOT: Duration = Duration::from_secs(15 * 60);
 
 /// All that verdicts rest on: the policy, the snapshot's records, and what is known of each pod that the runtime has
 /// something of.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Knowledge<'a> {
     pub(super) policy: &'a Policy,
     /// The numbers of the snapshot's records.
-    pub(super) index: SnapshotIndex<'a>,
+    pub(super) index: Arc<SnapshotIndex<'a>>,
     /// A pod that lives and that the list lacks.
     missing_live_pod: Option<&'a str>,
     /// The machine started a short while ago, and no pod is up yet.
     rebooted: bool,
     /// The sources for which the list can show that a pod is absent.
     vouched: BTreeSet<ConfigSource>,
-    pods: Vec<PodSigns<'a>>,
+    pods: Arc<[PodSigns<'a>]>,
     /// By the pods' numbers: most pods have several records.
     states: Vec<PodKnowledge>,
     /// Likewise: the pod has been finished so long that the kubelet surely knows it.
@@ -80,8 +81,8 @@ labelled!(SourceState);
 impl<'a> Knowledge<'a> {
     /// Judges every pod of the snapshot.
     pub fn of(snapshot: &'a Snapshot, policy: &'a Policy) -> Self {
-        let index = SnapshotIndex::of(snapshot);
-        let pods = pods(&index);
+        let index = Arc::new(SnapshotIndex::of(snapshot));
+        let pods: Arc<[PodSigns<'_>]> = pods(&index).into();
         let mut knowledge = Self {
             policy,
             index,
@@ -101,16 +102,18 @@ impl<'a> Knowledge<'a> {
         knowledge
     }
 
-    /// Treats unknown pods without a sign of life as deleted, as an answer might show them to be.
-    pub(super) fn with_the_still_unknown_deleted(mut self) -> Self {
-        for (pod, state) in self.pods.iter().zip(&mut self.states) {
+    /// Returns the same with unknown pods without a sign of life as deleted, as an answer might show them to be. Both share
+    /// what they rest on, which is most of their memory.
+    pub(super) fn with_the_still_unknown_deleted(&self) -> Self {
+        let mut supposed = self.clone();
+        for (pod, state) in self.pods.iter().zip(&mut supposed.states) {
             let can_be_listed = !can_never_be_listed(self.index.snapshot, pod.uid);
             let still = pod.is_still() && !pod.starts;
             if *state == PodKnowledge::Unknown && still && can_be_listed {
                 *state = PodKnowledge::Deleted;
             }
         }
-        self
+        supposed
     }
 
     /// Returns how far the pod source is believed.

@@ -124,7 +124,7 @@ pub fn kept_for_missing_knowledge(
     // `pods.quiet` ends by itself: it is no missing knowledge.
     let without_quiet = without_quiet(policy);
     let actual = Knowledge::of(snapshot, &without_quiet);
-    let if_deleted = Knowledge::of(snapshot, &without_quiet).with_the_still_unknown_deleted();
+    let if_deleted = actual.with_the_still_unknown_deleted();
     let now = removable_of_unknown(&actual, &actual, targets);
     let mut more = removable_of_unknown(&if_deleted, &actual, targets);
     for (why, count) in now {

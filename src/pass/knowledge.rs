@@ -129,6 +129,9 @@ impl PassRun<'_> {
             return;
         };
         let policy = &self.policy;
+        // Before the knowledge is there: on a node of 20,000 pods each takes some megabytes.
+        let kept = gc::kept_for_missing_knowledge(&snapshot, policy, targets);
+        let undated = gc::kept_for_unknown_exits(&snapshot, policy);
         let knowledge = Knowledge::of(&snapshot, policy);
         let (state, doubt) = (knowledge.source_state(), knowledge.source_doubt());
         self.record.update(|pass| {
@@ -139,7 +142,6 @@ impl PassRun<'_> {
             });
         });
         let mut now = BTreeSet::new();
-        let kept = gc::kept_for_missing_knowledge(&snapshot, policy, targets);
         for ((target, doubt), (count, assumable)) in kept {
             let why = doubt.words(&knowledge);
             let remedy = doubt.remedy(&knowledge, assumable);
@@ -150,7 +152,6 @@ impl PassRun<'_> {
                 ),
             ));
         }
-        let undated = gc::kept_for_unknown_exits(&snapshot, policy);
         if let Some((count, id)) = undated.filter(|_| targets.contains(&Target::Containers)) {
             now.insert((
                 Target::Containers,
