@@ -52,7 +52,8 @@ pub struct Look {
     pub outage: Option<Outage>,
     /// How many exited containers have no known exit time yet.
     pub exits_unknown: usize,
-    /// The ids of containers whose `created_at` is when crisweep first saw them, because the list has no such time.
+    /// The ids of containers whose list has no time of creation: `created_at` is when crisweep first saw them, or their
+    /// exit.
     pub undated: BTreeSet<Box<str>>,
     /// When each pod's last container was seen to exit.
     pub last_exits: BTreeMap<PodUid, Timestamp>,
