@@ -134,16 +134,14 @@ async fn alerts_that_a_call_leaves_out_are_said() {
             "a call of the webhook: alerts are left out: set max_alerts of Alertmanager's receiver to 0",
         )
     };
-    for (count, is_said) in [
-        (json!(null), false),
-        (json!("many"), false),
-        (json!(7), true),
-    ] {
+    for count in [json!(null), json!("many"), json!(7)] {
         let mut call = call(vec![asks("images")]);
         call["truncatedAlerts"] = count;
         let answer = rig.post_json(PATH, &call).await;
         assert!([200, 202].contains(&answer.status), "{}", answer.text);
-        assert_eq!(!said().is_empty(), is_said);
     }
-    assert_eq!(said()[0]["why"], "7");
+    // The log is written by a thread of its own.
+    until("the log says it", || async { said().pop() }).await;
+    let why: Vec<String> = said().iter().map(|it| it["why"].to_string()).collect();
+    assert_eq!(why, ["\"7\""]);
 }
