@@ -499,13 +499,7 @@ async fn what_an_earlier_pass_tried_in_vain_holds_back_no_others_that_make_the_l
 
 #[tokio::test]
 async fn no_pods_go_in_place_of_those_whose_sandboxes_may_still_go() {
-    let api_server = ApiServer::start().await;
-    let mut settings = merged(api_server.config("api-server"), &changes("1h"));
-    settings["runtime"] = json!({ "removal_timeout": "1s" });
-    let options = Options {
-        lagging_kubelet: None,
-        ..lagging(1)
-    };
+    let (api_server, settings, options) = only_a_risk().await;
     let gone = |name: String, ago| PodSpec::new(&name).exited("app", 0, ago).deleted();
     let node = NodeBuilder::new()
         .pod(PodSpec::new("web").running("app", 0))
@@ -527,7 +521,8 @@ async fn after_stuck_ones(end: Fault) -> Value {
     rig.gc("target=containers&target=sandboxes").await
 }
 
-async fn stuck_ones(count: usize, end: Fault) -> (Rig, ApiServer) {
+/// An API server, settings and a runtime with which only a risk makes the lists fit, and removals time out soon.
+async fn only_a_risk() -> (ApiServer, Value, Options) {
     let api_server = ApiServer::start().await;
     let mut settings = merged(api_server.config("api-server"), &changes("1h"));
     settings["runtime"] = json!({ "removal_timeout": "1s" });
@@ -535,6 +530,11 @@ async fn stuck_ones(count: usize, end: Fault) -> (Rig, ApiServer) {
         lagging_kubelet: None,
         ..lagging(1)
     };
+    (api_server, settings, options)
+}
+
+async fn stuck_ones(count: usize, end: Fault) -> (Rig, ApiServer) {
+    let (api_server, settings, options) = only_a_risk().await;
     let stuck = |n: usize| {
         PodSpec::new(&format!("stuck-{n:02}"))
             .exited("app", 0, seconds(9))
