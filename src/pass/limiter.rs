@@ -199,7 +199,7 @@ impl Limiter {
     }
 
     /// Returns how long to rest after a removal that took `latency`: half as long where removals are what the disk
-    /// suffers from. On 300 IOPS a third of the latency left starting pods too little, all of it cost the pass a fifth.
+    /// suffers from. On 300 IOPS a third left starting pods too little, the whole cost the pass a seventh.
     pub fn rest(&self, latency: Duration) -> Duration {
         if self.is_under_pressure && latency >= COSTLY {
             (latency / 2).min(REST_MAX)
