@@ -24,6 +24,8 @@ pub const FILE_MAX_BYTES: u64 = 32 << 20;
 pub const JSON_MAX_BYTES: u64 = 256 << 20;
 /// zstd's own default: a higher level costs the node more time than it saves space.
 const LEVEL: i32 = 3;
+/// The window that is written, as a power of two. Rows repeat each other within a few KiB; the default takes 3 MiB.
+const WINDOW_LOG: u32 = 17;
 /// The largest window that is read, as a power of two: memory that a file can make the reader take. No level below 20
 /// needs more.
 const WINDOW_LOG_MAX: u32 = 23;
@@ -168,6 +170,7 @@ pub fn encode(
 fn compressed(written: &WrittenDocument<'_>) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
     encoder.include_checksum(true)?;
+    encoder.window_log(WINDOW_LOG)?;
     let mut json = BufWriter::new(encoder);
     serde_json::to_writer(&mut json, written)?;
     writeln!(json)?;
