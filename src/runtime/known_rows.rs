@@ -16,7 +16,8 @@ use crate::system::maps::IdSet;
 /// Rows of the present list and the one before it.
 #[derive(Debug)]
 pub struct KnownRows<M> {
-    rows: IdSet<KnownRow<M>>,
+    /// Apart from the table, of which up to a half is empty.
+    rows: IdSet<Box<KnownRow<M>>>,
     /// Number of the present list, from 1 on.
     list: u32,
     /// The connection from which the rows came.
@@ -34,7 +35,7 @@ struct KnownRow<M> {
     repeated_in: Cell<u32>,
 }
 
-impl<M: HasId> Borrow<str> for KnownRow<M> {
+impl<M: HasId> Borrow<str> for Box<KnownRow<M>> {
     fn borrow(&self) -> &str {
         self.row.id()
     }
@@ -175,12 +176,12 @@ impl<M: Clone + HasId> KnownRows<M> {
         }
         let before = self.rows.get(key.id);
         let repeated_in = before.map_or(0, |known| known.repeated_in.get());
-        self.rows.replace(KnownRow {
+        self.rows.replace(Box::new(KnownRow {
             row,
             facts: key.facts,
             list: Cell::new(self.list),
             repeated_in: Cell::new(repeated_in),
-        });
+        }));
     }
 
     #[cfg(test)]
