@@ -4,7 +4,6 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,30 +11,54 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::Text;
 
 /// Labels of one object. Immutable; objects with equal labels share them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Labels(Arc<[(Text, Text)]>);
+///
+/// One text of all keys and values, each with a NUL behind it: at 20,000 pods a text for each takes twice the memory.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct Labels(Text);
+
+const END: char = '\0';
 
 impl Labels {
     /// Returns a label's value.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(name, _)| *name == *key);
-        found.map(|(_, value)| value.as_str())
+        let found = self.iter().find(|(name, _)| *name == key);
+        found.map(|(_, value)| value)
     }
 
     /// Returns each key with its value.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        let pairs = self.0.iter();
-        pairs.map(|(key, value)| (key.as_str(), value.as_str()))
+        let mut texts = self.0.split_terminator(END);
+        std::iter::from_fn(move || texts.next().zip(texts.next()))
     }
 
     /// Returns the number of references to them.
     pub(crate) fn holders(&self) -> usize {
-        Arc::strong_count(&self.0)
+        self.0.holders()
+    }
+
+    /// Returns the text of such labels, by which a set of labels finds them. A NUL in a key or value, which Kubernetes
+    /// allows in neither, becomes U+FFFD.
+    pub(crate) fn joined<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+        let mut joined = String::new();
+        for text in labels.flat_map(|(key, value)| [key, value]) {
+            if text.contains(END) {
+                joined.push_str(&text.replace(END, "\u{fffd}"));
+            } else {
+                joined.push_str(text);
+            }
+            joined.push(END);
+        }
+        joined
+    }
+
+    /// Makes labels of their text.
+    pub(crate) fn of_joined(joined: &str) -> Self {
+        Self(joined.into())
     }
 }
 
-impl Borrow<[(Text, Text)]> for Labels {
-    fn borrow(&self) -> &[(Text, Text)] {
+impl Borrow<str> for Labels {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
@@ -46,26 +69,31 @@ impl From<BTreeMap<String, String>> for Labels {
     }
 }
 
-impl<T: Into<Text>> FromIterator<(T, T)> for Labels {
+impl<T: AsRef<str>> FromIterator<(T, T)> for Labels {
     fn from_iter<I: IntoIterator<Item = (T, T)>>(labels: I) -> Self {
-        let labels = labels.into_iter();
-        Self(
-            labels
-                .map(|(key, value)| (key.into(), value.into()))
-                .collect(),
-        )
+        let labels = Vec::from_iter(labels);
+        let labels = labels
+            .iter()
+            .map(|(key, value)| (key.as_ref(), value.as_ref()));
+        Self::of_joined(&Self::joined(labels))
+    }
+}
+
+impl fmt::Debug for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
     }
 }
 
 impl Serialize for Labels {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+        to.collect_map(self.iter())
     }
 }
 
 impl<'de> Deserialize<'de> for Labels {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let pairs: Vec<(Text, Text)> = pairs(from, "labels")?;
+        let pairs: Vec<(String, String)> = pairs(from, "labels")?;
         Ok(pairs.into_iter().collect())
     }
 }
@@ -92,4 +120,32 @@ where
     }
 
     from.deserialize_map(Pairs(expected, PhantomData))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
+        pairs.into_iter().collect()
+    }
+
+    #[test]
+    fn labels_are_read_as_they_were_written() {
+        let labels = labels([("a", ""), ("b", "c"), ("d/e", "ü")]);
+        let pairs = Vec::from_iter(labels.iter());
+        assert_eq!(pairs, [("a", ""), ("b", "c"), ("d/e", "ü")]);
+        assert_eq!(labels.get("a"), Some(""));
+        assert_eq!(labels.get("d/e"), Some("ü"));
+        assert_eq!(labels.get("c"), None, "a value");
+        assert_eq!(Labels::default().iter().next(), None);
+    }
+
+    #[test]
+    fn a_nul_shifts_no_label() {
+        let labels = labels([("a\0b", "\0"), ("keep", "me")]);
+        assert_eq!(labels.get("keep"), Some("me"));
+        let pairs = Vec::from_iter(labels.iter());
+        assert_eq!(pairs, [("a\u{fffd}b", "\u{fffd}"), ("keep", "me")]);
+    }
 }

@@ -63,12 +63,11 @@ impl Interner {
         &mut self,
         labels: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Labels {
-        let texts = labels.map(|(key, value)| (self.text(key), self.text(value)));
-        let texts: Vec<(Text, Text)> = texts.collect();
-        if let Some(known) = self.labels.get(texts.as_slice()) {
+        let joined = Labels::joined(labels);
+        if let Some(known) = self.labels.get(joined.as_str()) {
             return known.clone();
         }
-        let labels: Labels = texts.into_iter().collect();
+        let labels = Labels::of_joined(&joined);
         self.labels.insert(labels.clone());
         labels
     }
