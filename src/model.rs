@@ -424,11 +424,11 @@ pub struct Snapshot {
     /// The pod source's answer, read after the runtime's lists.
     pub pods: Pods,
     /// What earlier looks saw of each pod. A pod without an entry was never seen absent or finished.
-    pub pod_history: BTreeMap<PodUid, PodHistory>,
+    pub pod_history: Arc<BTreeMap<PodUid, PodHistory>>,
     /// When a list was last over the kubelet's limit; `None`: never.
     pub outage: Option<Outage>,
     /// The last exit of each pod's containers, including containers removed since.
-    pub last_exits: BTreeMap<PodUid, Timestamp>,
+    pub last_exits: Arc<BTreeMap<PodUid, Timestamp>>,
     /// Quarantined sandboxes, and when each may be tried again.
     pub quarantine: BTreeMap<PodSandboxId, Timestamp>,
     /// The images and their file system.
@@ -450,9 +450,9 @@ impl Snapshot {
             seen: ListCoverage::default(),
             whole_pods: BTreeSet::new(),
             pods: Pods::Unknown(PodsUnknown::NoSource),
-            pod_history: BTreeMap::new(),
+            pod_history: Arc::default(),
             outage: None,
-            last_exits: BTreeMap::new(),
+            last_exits: Arc::default(),
             quarantine: BTreeMap::new(),
             images: Images::default(),
             logs: Logs::default(),

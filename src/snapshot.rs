@@ -440,11 +440,11 @@ async fn look(
         logs,
         pods: answer.pods,
         pod_origin: answer.origin,
-        pod_history: memory.pod_histories.at(look, answer.at),
+        pod_history: memory.pod_histories.at(look, answer.at).into(),
         outage: inner.outages.lock().note(weights.over_limit(), look),
         exits_unknown: details.exits_unknown,
         undated: details.undated,
-        last_exits: memory.pod_histories.correct_exits(exits, look),
+        last_exits: memory.pod_histories.correct_exits(exits, look).into(),
         timings,
     }
 }

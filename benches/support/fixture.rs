@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -95,7 +95,7 @@ fn snapshot(sim: &Handle) -> Snapshot {
         .iter()
         .filter_map(|it| Some(it.pod.as_ref()?.uid.clone()));
     Snapshot {
-        pod_history: uids.map(|uid| (uid, history)).collect(),
+        pod_history: Arc::new(uids.map(|uid| (uid, history)).collect()),
         containers: containers.into(),
         sandboxes: sandboxes.into(),
         seen: ListCoverage::default(),
@@ -144,7 +144,7 @@ pub(crate) fn look(fixture: &Fixture) -> Look {
     let millis = Duration::from_millis(10);
     Look {
         uptime: Duration::MAX,
-        pod_history: BTreeMap::new(),
+        pod_history: Arc::default(),
         outage: None,
         taken_at: snapshot.taken_at,
         started: tokio::time::Instant::now(),
@@ -166,7 +166,7 @@ pub(crate) fn look(fixture: &Fixture) -> Look {
         pod_origin: PodOrigin::default(),
         exits_unknown: 0,
         undated: BTreeSet::new(),
-        last_exits: BTreeMap::new(),
+        last_exits: Arc::default(),
         timings: Timings {
             containers: millis,
             ..Timings::default()

@@ -1,6 +1,7 @@
 //! The result of one look: the node's parts, each read or missing. Never asks anything.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -47,7 +48,7 @@ pub struct Look {
     /// Which source answered.
     pub pod_origin: PodOrigin,
     /// What looks up to this one saw of each pod.
-    pub pod_history: BTreeMap<PodUid, PodHistory>,
+    pub pod_history: Arc<BTreeMap<PodUid, PodHistory>>,
     /// When looks up to this one last saw a list over the kubelet's limit.
     pub outage: Option<Outage>,
     /// How many exited containers have no known exit time yet.
@@ -56,7 +57,7 @@ pub struct Look {
     /// exit.
     pub undated: BTreeSet<Box<str>>,
     /// When each pod's last container was seen to exit.
-    pub last_exits: BTreeMap<PodUid, Timestamp>,
+    pub last_exits: Arc<BTreeMap<PodUid, Timestamp>>,
     /// How long each part took.
     pub timings: Timings,
 }
@@ -124,9 +125,9 @@ impl Look {
             seen: self.seen(),
             whole_pods: whole_pods(&self.containers, &self.sandboxes),
             pods: self.pods.clone(),
-            pod_history: self.pod_history.clone(),
+            pod_history: Arc::clone(&self.pod_history),
             outage: self.outage,
-            last_exits: self.last_exits.clone(),
+            last_exits: Arc::clone(&self.last_exits),
             quarantine,
             images: self.store.clone(),
             logs: self.logs.clone(),

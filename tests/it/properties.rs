@@ -15,6 +15,7 @@ mod store;
 mod unseen;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crisweep::gc::check::check;
 use crisweep::gc::knowledge::Knowledge;
@@ -401,11 +402,8 @@ fn without(node: &Node, plan: &Plan) -> Node {
         let (Some(pod), Some(at)) = (&container.pod, container.finished_at) else {
             continue;
         };
-        let last = after
-            .snapshot
-            .last_exits
-            .entry(pod.uid.clone())
-            .or_insert(at);
+        let last_exits = Arc::make_mut(&mut after.snapshot.last_exits);
+        let last = last_exits.entry(pod.uid.clone()).or_insert(at);
         *last = at.max(*last);
     }
     after

@@ -412,7 +412,7 @@ mod tests {
             BTreeMap::from([(uid.clone(), history)])
         };
         let absent = Snapshot {
-            pod_history: history(4, 4),
+            pod_history: history(4, 4).into(),
             ..node()
         };
         assert_eq!(
@@ -420,7 +420,7 @@ mod tests {
             "its pod is absent: the pod source does not list it, absent for 4s; it counts as deleted after pods.settle (10s)"
         );
         let loud = Snapshot {
-            pod_history: history(20, 20),
+            pod_history: history(20, 20).into(),
             ..node()
         };
         assert_eq!(

@@ -157,7 +157,7 @@ impl Case {
                 };
                 let pod = self.pod(pod)?.ok_or("it needs a pod")?;
                 let at = self.ago(age)?;
-                self.snapshot.last_exits.insert(pod.uid, at);
+                Arc::make_mut(&mut self.snapshot.last_exits).insert(pod.uid, at);
                 Ok(())
             }
             "sandbox" => self.read_sandbox(line, rest, expectation),
@@ -291,7 +291,7 @@ impl Case {
         }
         history.absent_since = history.over_since.filter(|_| absent);
         if history != PodHistory::default() {
-            self.snapshot.pod_history.insert(uid.clone(), history);
+            Arc::make_mut(&mut self.snapshot.pod_history).insert(uid.clone(), history);
         }
         if let Some(state) = state {
             self.pods

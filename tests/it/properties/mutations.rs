@@ -273,7 +273,7 @@ proptest! {
                 for sandbox in changed.sandboxes.iter_mut().filter(|it| of_pod(it)) {
                     sandbox.config_source = by_sandboxes;
                 }
-                let history = changed.pod_history.entry(uid.clone()).or_default();
+                let history = Arc::make_mut(&mut changed.pod_history).entry(uid.clone()).or_default();
                 history.config_source = by_history;
                 changed
             };
@@ -301,7 +301,7 @@ proptest! {
         node.policy.pods.quiet = Duration::from_secs(60);
         node.policy.assume_finished_after = None;
         node.snapshot.outage = None;
-        for history in node.snapshot.pod_history.values_mut() {
+        for history in Arc::make_mut(&mut node.snapshot.pod_history).values_mut() {
             history.over_since = None;
         }
         let newest = |it: &&Container| is_newest_container(&node.snapshot, it);
@@ -346,7 +346,7 @@ proptest! {
 
             changed.outage = Some(Outage { fits_since: Some(ago(14)), ..ended });
             let uid = &removal.subject.pod.as_ref().expect("a deleted pod").uid;
-            let history = changed.pod_history.entry(uid.clone()).or_default();
+            let history = Arc::make_mut(&mut changed.pod_history).entry(uid.clone()).or_default();
             history.over_since = Some(ago(3600));
             prop_assert!(early(&changed, &node.policy), "the lists have just fit: {removal:?}");
         }

@@ -2,6 +2,7 @@
 //! and objects of other tools.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crisweep::gc::{
@@ -241,7 +242,7 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
             // It is remembered, or no look saw its sandbox.
             config_source: said.filter(|_| spec.known.is_multiple_of(2)),
         };
-        snapshot.pod_history.insert(uid.clone(), history);
+        Arc::make_mut(&mut snapshot.pod_history).insert(uid.clone(), history);
     }
     let namespace = match spec.namespace {
         0 => "",
@@ -290,7 +291,7 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
         }
     }
     if oddity == Oddity::Any && spec.labelled {
-        snapshot.last_exits.insert(uid, ago(spec.start / 2));
+        Arc::make_mut(&mut snapshot.last_exits).insert(uid, ago(spec.start / 2));
     }
 }
 
@@ -370,7 +371,7 @@ fn container(
         finished_at,
         exit_undated: false,
         pod: Some(pod.clone().into()),
-        image: std::sync::Arc::default(),
+        image: Arc::default(),
         labels: if *draw == 99 {
             [label].into_iter().collect()
         } else {
@@ -393,7 +394,7 @@ fn add_foreign(snapshot: &mut Snapshot, index: usize) {
         finished_at: Some(created_at),
         exit_undated: false,
         pod: None,
-        image: std::sync::Arc::default(),
+        image: Arc::default(),
         labels: Labels::default(),
     });
     snapshot.sandboxes.push(PodSandbox {

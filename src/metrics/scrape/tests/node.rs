@@ -165,7 +165,7 @@ pub(super) fn look() -> Look {
     };
     Look {
         uptime: Duration::MAX,
-        pod_history: BTreeMap::new(),
+        pod_history: std::sync::Arc::default(),
         outage: None,
         taken_at: now(),
         started: Instant::now(),
@@ -187,7 +187,7 @@ pub(super) fn look() -> Look {
         pod_origin: PodOrigin::default(),
         exits_unknown: 4,
         undated: BTreeSet::new(),
-        last_exits: BTreeMap::new(),
+        last_exits: std::sync::Arc::default(),
         timings: Timings {
             statuses: Duration::ZERO,
             runtime: millis(1),
