@@ -58,7 +58,7 @@ use statuses::Statuses;
 pub use thresholds::Threshold;
 use trend::Trend;
 pub use trend::TrendSample;
-use undated::UndatedRows;
+use undated::UndatedSandboxes;
 use undeleted::Undeleted;
 pub use weights::Weights;
 
@@ -119,8 +119,7 @@ struct LookMemory {
     /// The settings behind `pods`.
     pods_config: pods::Config,
     pod_histories: PodHistories,
-    undated_containers: UndatedRows,
-    undated_sandboxes: UndatedRows,
+    undated_sandboxes: UndatedSandboxes,
     statuses: Statuses,
     sandbox_images: SandboxImages,
     /// When the image service last ran out of the whole timeout; `None`: it answered since.
@@ -137,8 +136,7 @@ impl Observer {
             pods: reload::pods(&now),
             pods_config: now.pods.clone(),
             pod_histories: PodHistories::default(),
-            undated_containers: UndatedRows::default(),
-            undated_sandboxes: UndatedRows::default(),
+            undated_sandboxes: UndatedSandboxes::default(),
             statuses: Statuses::default(),
             sandbox_images: SandboxImages::default(),
             images_hung: None,
@@ -443,7 +441,6 @@ async fn look(
         pod_history: memory.pod_histories.at(look, answer.at).into(),
         outage: inner.outages.lock().note(weights.over_limit(), look),
         exits_unknown: details.exits_unknown,
-        undated: details.undated,
         last_exits: memory.pod_histories.correct_exits(exits, look).into(),
         timings,
     }

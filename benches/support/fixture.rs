@@ -165,7 +165,6 @@ pub(crate) fn look(fixture: &Fixture) -> Look {
         pods: Pods::clone(&snapshot.pods),
         pod_origin: PodOrigin::default(),
         exits_unknown: 0,
-        undated: BTreeSet::new(),
         last_exits: Arc::default(),
         timings: Timings {
             containers: millis,

@@ -151,8 +151,8 @@ impl DoctorFacts {
         self.taken_at.duration_since(at) < SignedDuration::from_hours(hours) && !self.is_ahead(at)
     }
 
-    /// Says whether a time comes from before a clock step back.
+    /// Says whether a time comes from before a clock step back; an unknown one does not.
     pub(super) fn is_ahead(&self, at: Timestamp) -> bool {
-        at.duration_since(self.taken_at) > AHEAD_MAX
+        at < Timestamp::MAX && at.duration_since(self.taken_at) > AHEAD_MAX
     }
 }

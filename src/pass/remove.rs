@@ -141,8 +141,8 @@ pub(super) struct ContainerContext {
     id: ContainerId,
     /// What its evidence says of its pod.
     origin: PodMeta,
-    /// When it was created, as the list says; `None` if it does not say.
-    created_at: Option<Timestamp>,
+    /// When it was created, by its plan.
+    created_at: Timestamp,
     /// Since when one that was only created may be about to start.
     starts_since: Timestamp,
     keeper: Keeper,
@@ -180,7 +180,6 @@ impl RemovalContext {
         let starts_since = starts_since.unwrap_or(Timestamp::MIN);
         let keeper = Keeper::of(look);
         let created_at = removal.subject.created_at;
-        let created_at = (!look.undated.contains(id)).then_some(created_at);
         let context = match removal.subject.target {
             Target::Containers => ContainerId::new(id).map(|id| {
                 Self::Container(ContainerContext {
@@ -229,7 +228,7 @@ async fn container(
     };
     // CRI-O lists when it began to make a container; its status says when the OCI runtime had made it, which on a slow
     // disk is minutes later.
-    if context.created_at.is_some_and(|at| status.created_at < at) {
+    if status.created_at < context.created_at {
         return stays("it was created at another time than planned");
     }
     let was_created = removal.expected == Expected::Container(ContainerState::Created);

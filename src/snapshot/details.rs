@@ -1,12 +1,10 @@
 //! Details that lists lack: asks containers and sandboxes one by one for what is not known yet.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 
 use super::queries::QueryLimits;
 use super::{ListResult, LookMemory};
-use crate::model::{Container, ContainerId, Coverage, ImageNames, PodSandbox};
+use crate::model::{Container, Coverage, ImageNames, PodSandbox};
 use crate::runtime;
 
 /// Details that lists lack.
@@ -14,8 +12,6 @@ use crate::runtime;
 pub(super) struct Details {
     /// How many exited containers have no known exit time.
     pub(super) exits_unknown: usize,
-    /// The containers whose list has no time of creation.
-    pub(super) undated: BTreeSet<Box<str>>,
     /// The images that containers have mounted.
     pub(super) volume_images: ImageNames,
     /// The images that sandboxes are made from.
@@ -23,7 +19,7 @@ pub(super) struct Details {
 }
 
 impl LookMemory {
-    /// Asks containers and sandboxes concurrently, so that each has its own time budget. Dates records without a time
+    /// Asks containers and sandboxes concurrently, so that each has its own time budget. Dates sandboxes without a time
     /// of creation.
     pub(super) async fn details(
         &mut self,
@@ -33,7 +29,6 @@ impl LookMemory {
         now: Timestamp,
         limits: QueryLimits,
     ) -> Details {
-        self.undated_containers.date(containers, now);
         self.undated_sandboxes.date(sandboxes, now);
         let sandboxes = &*sandboxes;
         let of_containers = async {
@@ -42,8 +37,6 @@ impl LookMemory {
             };
             let filled = self.statuses.fill(client, listed, now, limits);
             let filled = filled.await;
-            let exit = |id: &ContainerId| self.statuses.exit(id);
-            self.undated_containers.put_before(&mut listed.rows, exit);
             if let Ok(holders) = sandboxes {
                 let is_part = listed.coverage.min(holders.coverage) != Coverage::Whole;
                 self.statuses
@@ -63,7 +56,6 @@ impl LookMemory {
             tokio::join!(of_containers, of_sandboxes);
         Details {
             exits_unknown,
-            undated: self.undated_containers.ids(),
             volume_images,
             sandbox_images,
         }

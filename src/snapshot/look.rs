@@ -1,6 +1,6 @@
 //! The result of one look: the node's parts, each read or missing. Never asks anything.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,9 +53,6 @@ pub struct Look {
     pub outage: Option<Outage>,
     /// How many exited containers have no known exit time yet.
     pub exits_unknown: usize,
-    /// The ids of containers whose list has no time of creation: `created_at` is when crisweep first saw them, or their
-    /// exit.
-    pub undated: BTreeSet<Box<str>>,
     /// When each pod's last container was seen to exit.
     pub last_exits: Arc<BTreeMap<PodUid, Timestamp>>,
     /// How long each part took.

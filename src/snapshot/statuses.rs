@@ -1,6 +1,9 @@
 //! Facts that only a container's status has: when it exited, and which images it has mounted. Each container is
 //! asked once, and once more after it exited. Neither fact changes after that, so the answer is kept as long as
 //! the container is listed.
+//!
+//! And when a dead container was created, where the list does not say it: containerd forgets it where it cannot read the
+//! container's status file at its start. Its status has the time of containerd's own record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,13 +35,15 @@ pub(super) struct Statuses {
     known: IdMap<ContainerId, ExitStatus>,
     /// Separate, because most containers have none.
     volumes: BTreeMap<ContainerId, Vec<String>>,
+    /// When those were created whose list does not say it.
+    created: BTreeMap<ContainerId, Timestamp>,
     /// When each pod's last container exited.
     pub(super) last_exits: BTreeMap<PodUid, Timestamp>,
     asker: Queries<ContainerId, Option<runtime::ContainerStatus>>,
 }
 
 impl Statuses {
-    /// Fills in `finished_at` of the exited rows. Asks for unknown ones within `limits`, exited containers
+    /// Fills in `finished_at` of the exited rows, and `created_at` where the list lacks it. Asks for unknown ones within `limits`, exited containers
     /// first, oldest creation first. Returns how many exited containers have no known exit time, and the images that
     /// containers have mounted.
     pub(super) async fn fill(
@@ -54,9 +59,13 @@ impl Statuses {
         let is_part = containers.coverage != Coverage::Whole && self.known.len() < KNOWN_MAX;
         self.known.retain(|id, _| is_part || listed.contains(id));
         self.volumes.retain(|id, _| is_part || listed.contains(id));
+        self.created.retain(|id, _| is_part || listed.contains(id));
         self.note_statuses(rows, std::mem::take(&mut containers.mounted));
         self.asker.retain(|id| listed.contains(id));
         let gone = self.ask(client, rows, now, limits).await;
+        for row in rows.iter_mut().filter(|row| lacks_creation(row)) {
+            row.created_at = self.created.get(&row.id).copied().unwrap_or(row.created_at);
+        }
         let mut exits_unknown = 0;
         for row in rows
             .iter_mut()
@@ -122,8 +131,14 @@ impl Statuses {
         now: Timestamp,
         limits: QueryLimits,
     ) -> BTreeSet<ContainerId> {
+        let undated = rows.iter().filter(|row| lacks_creation(row));
+        let undated = undated.map(|row| &row.id);
+        let undated: IdSet<&ContainerId> = undated
+            .filter(|id| !self.created.contains_key(*id))
+            .collect();
         let is_due = |row: &&Container| match self.known.get(&row.id) {
             _ if row.id.is_stand_in() => false,
+            _ if undated.contains(&row.id) => true,
             None => true,
             Some(ExitStatus::NoExit) => row.state == ContainerState::Exited,
             Some(ExitStatus::Exit(_) | ExitStatus::SeenExited(_)) => false,
@@ -150,24 +165,23 @@ impl Statuses {
             };
             let runtime::ContainerStatus {
                 state,
+                created_at,
                 finished_at,
                 volume_images,
                 ..
             } = status;
+            if undated.contains(&id) {
+                let told = Some(created_at).filter(|at| *at < Timestamp::MAX);
+                let at_the_latest = finished_at.unwrap_or(now);
+                self.created
+                    .insert(id.clone(), told.unwrap_or(at_the_latest));
+            }
             let told = finished_at.map_or(ExitStatus::SeenExited(now), ExitStatus::Exit);
             self.note(&id, state, told, volume_images);
         };
         asker.each(due, limits, call, answered).await;
         self.asker = asker;
         gone
-    }
-
-    /// Returns when a container exited, if its status says so.
-    pub(super) fn exit(&self, id: &ContainerId) -> Option<Timestamp> {
-        match self.known.get(id)? {
-            ExitStatus::Exit(at) => Some(*at),
-            ExitStatus::NoExit | ExitStatus::SeenExited(_) => None,
-        }
     }
 
     /// A container that is gone uses no image; one that did not answer may use any image.
@@ -211,6 +225,13 @@ impl Statuses {
         let present: IdSet<&PodUid> = of_rows.chain(of_sandboxes).map(|pod| &pod.uid).collect();
         self.last_exits.retain(|uid, _| present.contains(uid));
     }
+}
+
+/// Says whether a dead container's creation is unknown. One that was only created may be about to start, however long
+/// it was listed so; one that runs stays anyway.
+fn lacks_creation(row: &Container) -> bool {
+    let is_dead = matches!(row.state, ContainerState::Exited | ContainerState::Unknown);
+    is_dead && row.created_at == Timestamp::MAX
 }
 
 #[cfg(test)]

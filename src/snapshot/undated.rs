@@ -1,83 +1,30 @@
-//! Records without a time of creation. containerd 2 forgets a sandbox's at a restart, where it was ended while it made the
-//! sandbox; every containerd forgets a container's where it cannot read the container's status at its start. They count as
-//! created when crisweep first saw them, a container at its exit if that was before; in memory, so they are young again
-//! after a restart.
+//! Sandboxes without a time of creation. containerd 2 forgets a sandbox's at a restart, where it was ended while it made
+//! the sandbox; the sandbox's status has none either. They count as created when crisweep first saw them; in memory, so
+//! they are young again after a restart.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use super::ListResult;
-use crate::model::{Container, ContainerId, ContainerState, HasId, PodSandbox, Rows};
+use crate::model::{PodSandbox, PodSandboxId};
 
-/// When each of them was first seen, by its id.
+/// When each of them was first seen.
 #[derive(Debug, Default)]
-pub(super) struct UndatedRows(BTreeMap<Box<str>, Timestamp>);
+pub(super) struct UndatedSandboxes(BTreeMap<PodSandboxId, Timestamp>);
 
-/// A row of a list that has a time of creation.
-pub(super) trait CreatedRow: HasId + Clone {
-    /// The time, if it matters to a removal.
-    fn created_at(&self) -> Option<Timestamp>;
-    /// Puts another in its place.
-    fn created(&mut self, at: Timestamp);
-}
-
-impl CreatedRow for Container {
-    /// One that was only created may be about to start, however long it was listed so; one that runs stays anyway.
-    fn created_at(&self) -> Option<Timestamp> {
-        match self.state {
-            ContainerState::Exited | ContainerState::Unknown => Some(self.created_at),
-            ContainerState::Created | ContainerState::Running => None,
-        }
-    }
-
-    fn created(&mut self, at: Timestamp) {
-        self.created_at = at;
-    }
-}
-
-impl CreatedRow for PodSandbox {
-    fn created_at(&self) -> Option<Timestamp> {
-        Some(self.created_at)
-    }
-
-    fn created(&mut self, at: Timestamp) {
-        self.created_at = at;
-    }
-}
-
-impl UndatedRows {
-    /// Returns the ids of those in the last list.
-    pub(super) fn ids(&self) -> BTreeSet<Box<str>> {
-        self.0.keys().cloned().collect()
-    }
-
+impl UndatedSandboxes {
     /// Dates those of a list that was read at `now`, and forgets the others.
-    pub(super) fn date<T: CreatedRow>(&mut self, list: &mut ListResult<T>, now: Timestamp) {
+    pub(super) fn date(&mut self, list: &mut ListResult<PodSandbox>, now: Timestamp) {
         let Ok(list) = list else { return };
-        let undated = |row: &T| row.created_at() == Some(Timestamp::MAX);
+        let undated = |row: &PodSandbox| row.created_at == Timestamp::MAX;
         if self.0.is_empty() && !list.rows.iter().any(undated) {
             return;
         }
         let before = std::mem::take(&mut self.0);
         for row in list.rows.iter_mut().filter(|row| undated(row)) {
-            let at = before.get(row.id()).copied().unwrap_or(now);
-            self.0.insert(row.id().into(), at);
-            row.created(at);
-        }
-    }
-
-    /// Lets each container count as created no later than it exited: what came after its exit is newer.
-    pub(super) fn put_before(
-        &self,
-        rows: &mut Rows<Container>,
-        exit: impl Fn(&ContainerId) -> Option<Timestamp>,
-    ) {
-        if self.0.is_empty() {
-            return;
-        }
-        for row in rows.iter_mut().filter(|it| self.0.contains_key(it.id())) {
-            row.created_at = exit(&row.id).map_or(row.created_at, |at| at.min(row.created_at));
+            row.created_at = before.get(&row.id).copied().unwrap_or(now);
+            self.0.insert(row.id.clone(), row.created_at);
         }
     }
 }
@@ -86,15 +33,17 @@ impl UndatedRows {
 mod tests {
     use jiff::SignedDuration;
 
+    use std::collections::BTreeSet;
+
     use super::*;
-    use crate::model::{Coverage, Labels, PodSandboxId, PodSandboxState};
+    use crate::model::{Coverage, Labels, PodSandboxState};
     use crate::runtime;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)
     }
 
-    fn dated(undated: &mut UndatedRows, rows: &[(&str, Timestamp)], now: i64) -> Vec<i64> {
+    fn dated(undated: &mut UndatedSandboxes, rows: &[(&str, Timestamp)], now: i64) -> Vec<i64> {
         let rows = rows.iter().map(|(id, created_at)| PodSandbox {
             id: PodSandboxId::new(*id).unwrap(),
             pod: None,
@@ -123,7 +72,7 @@ mod tests {
 
     #[test]
     fn an_undated_sandbox_counts_from_the_first_list_in_a_row_that_had_it() {
-        let mut undated = UndatedRows::default();
+        let mut undated = UndatedSandboxes::default();
         let (a, b) = (("a", Timestamp::MAX), ("b", at(1)));
         assert_eq!(dated(&mut undated, &[a, b], 5), [5, 1]);
         assert_eq!(dated(&mut undated, &[b, a], 7), [1, 5]);

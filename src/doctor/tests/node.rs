@@ -35,6 +35,9 @@ fn a_problem_outranks_advice_and_the_costlier_comes_first() {
 fn litter_that_is_dated_in_the_future_is_told() {
     let mut node = Node::new();
     node.dead("web", 0, -4);
+    node.dead("lost", 0, 0);
+    let lost = &mut node.facts.containers[1];
+    (lost.created_at, lost.finished_at) = (Timestamp::MAX, None);
     assert_eq!(severity(&node.report(), "clock-set-back"), None);
     let mut node = Node::new();
     node.dead("web", 0, 4);

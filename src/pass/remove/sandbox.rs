@@ -43,9 +43,12 @@ async fn stop_first(remover: &Remover, removal: &Removal, id: &PodSandboxId) -> 
     due(remover, removal, id, &NewerRecords::default()).await
 }
 
-/// Says whether both times are of one creation. cri-dockerd lists whole seconds, and its statuses are exact.
-fn is_same_creation(exact: Timestamp, listed: Timestamp) -> bool {
-    exact == listed || (listed.subsec_nanosecond() == 0 && exact.as_second() == listed.as_second())
+/// Says whether a status is of a later creation than the planned one: the sandbox is another one. cri-dockerd lists whole
+/// seconds, and its statuses are exact. An earlier time is no other sandbox's: one whose list has no time is planned as
+/// created when crisweep first saw it.
+fn is_later(exact: Timestamp, planned: Timestamp) -> bool {
+    let is_rounded = planned.subsec_nanosecond() == 0 && exact.as_second() == planned.as_second();
+    exact > planned && !is_rounded
 }
 
 /// Asks the runtime whether the sandbox is still as planned, and the newer ones exist; ends the removal if not. A shared
@@ -61,7 +64,7 @@ async fn due(
     let status = status.ok_or(RemovalOutcome::AlreadyGone)?;
     // A status without a time of creation contradicts none.
     let has_time = status.created_at != Timestamp::MAX;
-    if has_time && !is_same_creation(status.created_at, removal.subject.created_at) {
+    if has_time && is_later(status.created_at, removal.subject.created_at) {
         return stays("it was created at another time than planned");
     }
     if status.state != PodSandboxState::NotReady {

@@ -4,7 +4,7 @@ use crisweep_proto::cri::{
     ContainerState, ContainerStatus, ContainerStatusResponse, PodSandboxState, PodSandboxStatus,
     PodSandboxStatusResponse,
 };
-use crisweep_sim::{Fault, Options, PodSpec, Rpc, hours, seconds};
+use crisweep_sim::{ContainerSpec, Fault, Options, PodSpec, Rpc, hours, seconds};
 use prost::Message as _;
 use serde_json::json;
 use tonic::Code;
@@ -48,23 +48,35 @@ async fn a_sandbox_that_is_ready_or_another_one_by_then_stays() {
 
 #[tokio::test]
 async fn a_container_that_is_another_one_by_then_stays() {
-    let rig = Rig::start(nodes::litter(1), json!({})).await;
-    let id = rig.sim.container_id("default/old-0/app#0").unwrap();
-    let listed = rig.sim.container(&id).unwrap();
-    let status = ContainerStatus {
-        id,
-        metadata: listed.row.metadata,
-        state: ContainerState::ContainerExited.into(),
-        created_at: listed.row.created_at - 1,
-        finished_at: listed.finished_at,
-        ..ContainerStatus::default()
-    };
-    let answer = ContainerStatusResponse {
-        status: Some(status),
-        ..ContainerStatusResponse::default()
-    };
-    let why = "another time than planned";
-    skipped(&rig, Rpc::ContainerStatus, answer.encode_to_vec(), why).await;
+    // The list of the second lacks its creation, and its status had it at the first look.
+    let lost = ContainerSpec::exited("app", 0, hours(1)).created_ago(hours(272 * 365 * 24));
+    let lost = PodSpec::new("old-0")
+        .age(hours(2))
+        .container(lost)
+        .deleted();
+    for node in [nodes::litter(1), nodes::healthy().pod(lost)] {
+        let rig = Rig::start(node, json!({})).await;
+        let id = rig.sim.container_id("default/old-0/app#0").unwrap();
+        let listed = rig.sim.container(&id).unwrap();
+        let created_at = match listed.row.created_at {
+            ..=0 => 1_700_000_000_000_000_000,
+            listed => listed,
+        };
+        let status = ContainerStatus {
+            id,
+            metadata: listed.row.metadata,
+            state: ContainerState::ContainerExited.into(),
+            created_at: created_at - 1,
+            finished_at: listed.finished_at,
+            ..ContainerStatus::default()
+        };
+        let answer = ContainerStatusResponse {
+            status: Some(status),
+            ..ContainerStatusResponse::default()
+        };
+        let why = "another time than planned";
+        skipped(&rig, Rpc::ContainerStatus, answer.encode_to_vec(), why).await;
+    }
 }
 
 #[tokio::test]

@@ -186,7 +186,6 @@ pub(super) fn look() -> Look {
         pods: Pods::Unknown(PodsUnknown::NoSource),
         pod_origin: PodOrigin::default(),
         exits_unknown: 4,
-        undated: BTreeSet::new(),
         last_exits: std::sync::Arc::default(),
         timings: Timings {
             statuses: Duration::ZERO,
