@@ -144,10 +144,17 @@ impl PassRun<'_> {
         let patience = self.config.runtime.removal_timeout + TIMEOUT_TOLD_WITHIN;
         let mut left = self.drain(Instant::now() + patience).await;
         if let Some(look) = self.runner.observer.latest() {
-            let until = self.stops.logs_may_go_until();
-            self.executor.logs_until = until;
-            self.take_open_logs();
-            self.logs_follow(&look).await;
+            let mut until = None;
+            while until.is_none() {
+                until = self.stops.logs_may_go_until();
+                self.executor.logs_until = until;
+                self.take_open_logs();
+                self.logs_follow(&look).await;
+                // A stop that came meanwhile held back the rest, which go once more.
+                if self.stops.reached().is_none() {
+                    break;
+                }
+            }
             let until = until.unwrap_or_else(|| Instant::now() + patience);
             left.extend(self.drain(until).await);
         }

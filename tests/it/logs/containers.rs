@@ -386,6 +386,30 @@ async fn a_pass_that_is_cancelled_takes_the_logs_of_what_it_removed_and_says_wha
     assert_eq!(results, expected.collect::<Vec<_>>(), "{audit:#}");
 }
 
+/// The last removals are slow, so their logs follow at the very end.
+#[tokio::test]
+async fn a_pass_that_is_cancelled_during_its_last_logs_takes_them_all() {
+    let tree = Tree::plain();
+    let (rig, _ids) = five_one_by_one(&tree, 50).await;
+    let slow = Fault::slow(Duration::from_secs(3));
+    rig.sim.set_fault(Rpc::RemoveContainer, slow);
+    let id = rig.begin_gc("target=containers").await;
+    until_true("the first logs go", || tree.files().len() < 6 * 4).await;
+    let lists = rig.sim.call_count(Rpc::ListContainers);
+    // The question before the first of the last logs hangs, and holds back the others.
+    rig.sim.set_fault(Rpc::ListContainers, Fault::hang());
+    until_true("the last logs begin", || {
+        rig.sim.call_count(Rpc::ListContainers) > lists && rig.sim.containers().len() == 1
+    })
+    .await;
+    rig.delete(&format!("/api/v1/passes/{id}")).await;
+    rig.sim.clear_faults();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 5, "{pass:#}");
+    assert_eq!(tree.files().len(), 4, "{pass:#}");
+    assert_eq!(pass["errors"], json!([]));
+}
+
 #[tokio::test]
 async fn logs_that_do_not_exist_are_not_planned() {
     let tree = Tree::plain();
