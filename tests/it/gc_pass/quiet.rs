@@ -497,6 +497,20 @@ async fn what_an_earlier_pass_tried_in_vain_holds_back_no_others_that_make_the_l
     }
 }
 
+/// Alertmanager may repeat its alert only after hours.
+#[tokio::test]
+async fn an_alert_whose_pass_left_the_kubelet_blind_for_what_it_tried_in_vain_gets_one_pass_more() {
+    let (rig, _api_server) = stuck_ones(18, Fault::hang()).await;
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    let first = rig.finished(&pass_of(&body)).await;
+    assert_eq!(first["targets"]["containers"]["removed"], 0, "{first:#}");
+    until("the pass that follows makes the lists fit", || async {
+        rig.logged("the lists fit; the kubelet may sync").pop()
+    })
+    .await;
+    assert_eq!(rig.passes().await[0]["trigger"]["follow_up"], true);
+}
+
 #[tokio::test]
 async fn no_pods_go_in_place_of_those_whose_sandboxes_may_still_go() {
     let (api_server, settings, options) = only_a_risk().await;
