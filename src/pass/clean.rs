@@ -234,6 +234,8 @@ impl PassRun<'_> {
     ) -> Result<(), EarlyEnd> {
         let planned = self.report_of(target, |report| report.planned);
         let mut queue = Queue::new(removals, self.runner.quarantine.lock().known_failures());
+        // What an earlier round left open is planned anew, if it is still due.
+        drop(self.take_open(target));
         loop {
             if !queue.is_empty() {
                 self.bounds()?;
@@ -295,7 +297,8 @@ impl PassRun<'_> {
         queue: &mut Queue,
     ) -> Result<(), EarlyEnd> {
         let went_away = std::mem::take(&mut self.tally.went_away);
-        let has_open = went_away || !self.tally.open.is_empty();
+        let is_due = |it: &Removal| [target, Target::Logs].contains(&it.subject.target);
+        let has_open = went_away || self.tally.open.iter().any(is_due);
         let open = self.take_open(target);
         // Images get no look after a rest, because the measurement takes one.
         let has_looked = target == Target::Images && has_open;
@@ -319,12 +322,14 @@ impl PassRun<'_> {
     }
 
     /// Takes the removals of a target that a lost runtime left open. Logs of removed containers are in no later plan,
-    /// so they wait until logs are removed again; a slow removal of another target does not belong in this queue.
+    /// so they wait until logs are removed again; a slow removal of another target does not belong in this queue, and the
+    /// report names it.
     fn take_open(&mut self, target: Target) -> Vec<Removal> {
         self.take_open_logs();
-        let mut others = std::mem::take(&mut self.tally.open);
-        others.retain(|removal| removal.subject.target == target);
-        others
+        let open = std::mem::take(&mut self.tally.open).into_iter();
+        let (open, others) = open.partition(|it| it.subject.target == target);
+        self.tally.open = others;
+        open
     }
 
     pub(super) fn take_open_logs(&mut self) {

@@ -235,7 +235,7 @@ impl PassRun<'_> {
         left
     }
 
-    /// Reports the last removals, if the runtime went away during them: nothing was tried after them.
+    /// Reports the removals during which the runtime went away, if nothing was tried after them.
     fn report_open(&self) {
         let open = self.tally.open.iter();
         let open: Vec<_> = open

@@ -254,6 +254,21 @@ async fn a_last_removal_that_a_lost_runtime_left_open_is_in_the_report() {
 }
 
 #[tokio::test]
+async fn a_slow_removal_that_a_lost_runtime_left_open_during_the_next_target_is_in_the_report() {
+    let node = nodes::litter(1).pods(2, |n| nodes::leaked(n, 2));
+    let changes = json!({ "gc": { "batch_size": 1, "batch_pause": "4s" } });
+    let rig = Rig::start(node, changes).await;
+    let bad = rig.sim.container_id("default/old-0/app#0").unwrap();
+    let fault = runtime_ends().after(Duration::from_secs(3));
+    rig.sim.set_removal_fault(&bad, fault);
+    let pass = rig.gc("target=containers&target=sandboxes").await;
+    assert_eq!(pass["targets"]["sandboxes"]["removed"], 2, "{pass:#}");
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let why = format!("1 removal was open when the runtime went away: containers {bad}");
+    assert!(pass["errors"].to_string().contains(&why), "{pass:#}");
+}
+
+#[tokio::test]
 async fn a_sandbox_without_a_time_of_creation_counts_from_when_it_was_first_seen() {
     // containerd 2 lists Go's zero time, which on the wire is 1754.
     let killed = PodSpec::new("killed").without_sandbox();
