@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crisweep_proto::cri::{ContainerState, PodSandboxState};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::node::is_as_planned;
 use crate::support::alertmanager::Alertmanager;
@@ -161,6 +161,51 @@ async fn an_alert_sweeps_the_node() {
     assert_eq!(
         events.removals().len(),
         expected.containers.len() + expected.sandboxes.len()
+    );
+}
+
+/// As after a power failure: the list of containers has no time of creation, and the status has containerd's own.
+#[tokio::test]
+async fn containers_whose_status_files_were_damaged_are_as_old_as_they_are() {
+    let mut node = Node::start().await;
+    let population = Population::make(&node, plan::handful()).await;
+    let pods_file = node.dir().join("pods.json");
+    population.write_pods_file(&pods_file);
+    let of_deleted = population
+        .containers()
+        .filter(|(pod, _)| pod.plan.known == Known::Absent);
+    let damaged: BTreeSet<&str> = of_deleted.map(|(_, it)| it.id.as_str()).collect();
+    node.pause().await;
+    for id in &damaged {
+        let file = format!("root/io.containerd.grpc.v1.cri/containers/{id}/status");
+        std::fs::write(node.dir().join(file), "").unwrap();
+    }
+    node.resume().await;
+    let cri = node.cri().await;
+    for row in cri.containers().await {
+        let is_lost = damaged.contains(row.id.as_str());
+        assert_eq!(row.created_at == 0, is_lost, "{row:?}");
+        assert!(!is_lost || row.state() == ContainerState::ContainerUnknown);
+        assert!(cri.container_status(&row.id).await.unwrap().created_at > 0);
+    }
+    let crisweep = Crisweep::start_with(
+        &node,
+        &pods_file,
+        json!({
+            "policy": { "containers": { "min_age": "1s", "include_unknown": true } },
+        }),
+    );
+    let crisweep = crisweep.await;
+    let pass = crisweep.pass("target=containers").await;
+    let left = cri.containers().await;
+    let left: Vec<_> = left
+        .iter()
+        .filter(|row| damaged.contains(row.id.as_str()))
+        .collect();
+    assert_eq!(
+        left,
+        Vec::<&crisweep_proto::cri::Container>::new(),
+        "{pass:#}"
     );
 }
 
