@@ -5,7 +5,7 @@ use tonic::Status;
 use tonic::codegen::BoxStream;
 
 use super::conduct::Conduct;
-use super::node::{Node, SandboxRecord};
+use super::node::{ContainerRecord, Node, SandboxRecord};
 use crisweep_proto::cri;
 
 /// Size of the key in front of each row, in every list answer.
@@ -20,33 +20,26 @@ pub(super) fn containers<'a>(
         return node.containers.values().map(|c| &c.row).collect();
     };
     let state = filter.state.map(|value| value.state());
-    let sandbox = filter.pod_sandbox_id.as_str();
+    let (id, sandbox) = (filter.id.as_str(), filter.pod_sandbox_id.as_str());
     let matches = |row: &&cri::Container| {
         state.is_none_or(|state| row.state() == state)
             && has_labels(&row.labels, &filter.label_selector)
     };
-    let rows = |ids: Vec<String>| ids.into_iter().filter_map(|id| node.containers.get(&id));
-    if !filter.id.is_empty() {
-        let full_sandbox = full_id(node.find_sandbox(sandbox).ok().flatten(), sandbox);
-        let id = node.find_container(&filter.id).ok().flatten();
-        let found = rows(id.into_iter().collect()).map(|c| &c.row);
-        return found
-            .filter(|row| sandbox.is_empty() || row.pod_sandbox_id == full_sandbox)
-            .filter(matches)
-            .collect();
-    }
-    if !sandbox.is_empty() {
-        let full_sandbox = full_id(node.find_sandbox(sandbox).ok().flatten(), sandbox);
-        return rows(node.containers_of(&full_sandbox))
-            .map(|c| &c.row)
-            .filter(matches)
-            .collect();
-    }
-    node.containers
-        .values()
-        .map(|c| &c.row)
-        .filter(matches)
-        .collect()
+    let found: Vec<_> = match (id, sandbox) {
+        ("", "") => node.containers.values().collect(),
+        ("", _) => {
+            let ids = node.containers_of(sandbox);
+            ids.iter()
+                .filter_map(|id| node.containers.get(id))
+                .collect()
+        }
+        (_, _) => {
+            let is_in =
+                |it: &&ContainerRecord| [it.row.pod_sandbox_id.as_str(), ""].contains(&sandbox);
+            node.containers.get(id).filter(is_in).into_iter().collect()
+        }
+    };
+    found.into_iter().map(|c| &c.row).filter(matches).collect()
 }
 
 /// Returns the sandboxes that match the filter.
@@ -64,9 +57,7 @@ pub(super) fn sandboxes<'a>(
             && has_labels(&row.labels, &filter.label_selector)
     };
     if !filter.id.is_empty() {
-        let id = node.find_sandbox(&filter.id).ok().flatten();
-        let found = id.and_then(|id| node.sandboxes.get(&id));
-        let found = found.filter(has_container);
+        let found = node.sandboxes.get(&filter.id).filter(has_container);
         return found.map(|s| &s.row).into_iter().filter(matches).collect();
     }
     node.sandboxes
@@ -131,10 +122,6 @@ where
     // The server sends nothing after the first error.
     let items: Vec<_> = messages.chain(end.map(Err)).collect();
     Box::pin(futures_util::stream::iter(items))
-}
-
-fn full_id(found: Option<String>, asked: &str) -> String {
-    found.unwrap_or_else(|| asked.to_owned())
 }
 
 type Pairs = std::collections::BTreeMap<String, String>;

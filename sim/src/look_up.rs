@@ -8,8 +8,7 @@ pub(super) fn look_up(node: &Node, rpc: Rpc, asked: &str) -> (String, String, Fo
     let nothing = || (asked.to_owned(), String::new(), Found::Nothing);
     match rpc {
         Rpc::StopContainer | Rpc::RemoveContainer => {
-            let id = node.find_container(asked).ok().flatten();
-            let record = id.and_then(|id| node.containers.get(&id));
+            let record = node.containers.get(asked);
             record.map_or_else(nothing, |c| {
                 (
                     c.row.id.clone(),
@@ -19,8 +18,7 @@ pub(super) fn look_up(node: &Node, rpc: Rpc, asked: &str) -> (String, String, Fo
             })
         }
         Rpc::StopPodSandbox | Rpc::RemovePodSandbox => {
-            let id = node.find_sandbox(asked).ok().flatten();
-            let record = id.and_then(|id| node.sandboxes.get(&id));
+            let record = node.sandboxes.get(asked);
             record.map_or_else(nothing, |s| {
                 (
                     s.row.id.clone(),

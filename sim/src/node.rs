@@ -1,7 +1,6 @@
 //! The content of the simulated node, as plain data with indexes. No waiting, no IO.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 
 use jiff::Timestamp;
 
@@ -60,13 +59,6 @@ pub struct SandboxRecord {
     pub(super) removals_at_network: u32,
     /// Its container is gone, and only cri-dockerd's own note of it is left.
     pub(super) is_note_only: bool,
-}
-
-/// Why an id is invalid, other than by being unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BadId {
-    Empty,
-    Ambiguous,
 }
 
 /// A simulated node: the runtime's content, and the kubelet's pods.
@@ -172,14 +164,6 @@ impl Node {
         let ids = self.by_sandbox.get(sandbox_id);
         ids.map(|ids| ids.iter().cloned().collect())
             .unwrap_or_default()
-    }
-
-    pub(super) fn find_container(&self, id: &str) -> Result<Option<String>, BadId> {
-        find(&self.containers, id)
-    }
-
-    pub(super) fn find_sandbox(&self, id: &str) -> Result<Option<String>, BadId> {
-        find(&self.sandboxes, id)
     }
 
     /// Finds an image by id, with or without its algorithm, by tag or by digest.
@@ -311,24 +295,6 @@ fn unlink(index: &mut BTreeMap<String, BTreeSet<String>>, key: &str, id: &str) {
         if ids.is_empty() {
             index.remove(key);
         }
-    }
-}
-
-/// Finds a full id by any unambiguous prefix, as containerd does.
-fn find<T>(records: &BTreeMap<String, T>, id: &str) -> Result<Option<String>, BadId> {
-    if id.is_empty() {
-        return Err(BadId::Empty);
-    }
-    if records.contains_key(id) {
-        return Ok(Some(id.to_owned()));
-    }
-    let from = (Bound::Included(id), Bound::Unbounded);
-    let mut matching = records
-        .range::<str, _>(from)
-        .map_while(|(full, _)| full.starts_with(id).then_some(full));
-    match (matching.next(), matching.next()) {
-        (Some(_), Some(_)) => Err(BadId::Ambiguous),
-        (first, _) => Ok(first.cloned()),
     }
 }
 

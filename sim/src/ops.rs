@@ -9,7 +9,6 @@ use super::conduct::FaultKey;
 use super::node::{EXIT_KILLED, Node, now};
 use super::profile::Teardown;
 use super::record::{Harm, Rpc};
-use super::refusals::bad_id;
 use super::shared::{InFlight, Shared};
 use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
 
@@ -27,20 +26,12 @@ pub(super) async fn stop_container(
     let is_carried_out = !shared.pretends(&FaultKey::Rpc(Rpc::StopContainer));
     shared.admit(Rpc::StopContainer).await?;
     let mut node = shared.node();
-    let found = node
-        .find_container(asked)
-        .map_err(|bad| bad_id("container", asked, bad))?;
-    let Some(id) = found else {
-        shared.stop_of_missing("container", asked)?;
-        return Ok(cri::StopContainerResponse {});
-    };
-    if !is_carried_out {
-        return Ok(cri::StopContainerResponse {});
+    if is_carried_out {
+        if shared.options.profile.created_outlives_term(&node, asked) {
+            node.end_container(asked, EXIT_KILLED, now());
+        }
+        kill(&mut node, call, asked);
     }
-    if shared.options.profile.created_outlives_term(&node, &id) {
-        node.end_container(&id, EXIT_KILLED, now());
-    }
-    kill(&mut node, call, &id);
     Ok(cri::StopContainerResponse {})
 }
 
@@ -50,10 +41,11 @@ pub(super) async fn remove_container(
     asked: &str,
 ) -> Result<cri::RemoveContainerResponse, Status> {
     shared.admit(Rpc::RemoveContainer).await?;
-    let found = shared.node().find_container(asked);
-    match found.map_err(|bad| bad_id("container", asked, bad))? {
-        Some(id) => remove_one(shared, call, &id).await?,
-        None => shared.options.profile.remove_missing_container(asked)?,
+    let is_there = shared.node().containers.contains_key(asked);
+    if is_there {
+        remove_one(shared, call, asked).await?;
+    } else {
+        shared.options.profile.remove_missing_container(asked)?;
     }
     Ok(cri::RemoveContainerResponse {})
 }
@@ -158,12 +150,7 @@ pub(super) async fn stop_pod_sandbox(
     asked: &str,
 ) -> Result<cri::StopPodSandboxResponse, Status> {
     shared.admit(Rpc::StopPodSandbox).await?;
-    let found = shared.node().find_sandbox(asked);
-    let Some(id) = found.map_err(|bad| bad_id("sandbox", asked, bad))? else {
-        shared.stop_of_missing("sandbox", asked)?;
-        return Ok(cri::StopPodSandboxResponse {});
-    };
-    stop_sandbox(shared, call, &id, false)
+    stop_sandbox(shared, call, asked, false)
         .await
         .map_err(Status::unknown)?;
     Ok(cri::StopPodSandboxResponse {})
@@ -175,22 +162,22 @@ pub(super) async fn remove_pod_sandbox(
     asked: &str,
 ) -> Result<cri::RemovePodSandboxResponse, Status> {
     shared.admit(Rpc::RemovePodSandbox).await?;
-    let found = shared.node().find_sandbox(asked);
-    let Some(id) = found.map_err(|bad| bad_id("sandbox", asked, bad))? else {
+    let is_there = shared.node().sandboxes.contains_key(asked);
+    if !is_there {
         return Ok(cri::RemovePodSandboxResponse {});
-    };
-    stop_sandbox(shared, call, &id, true)
+    }
+    stop_sandbox(shared, call, asked, true)
         .await
         .map_err(Status::unknown)?;
-    let containers = shared.node().containers_of(&id);
+    let containers = shared.node().containers_of(asked);
     for container in containers {
         remove_one(shared, call, &container).await?;
     }
-    if !shared.suffer_removal(&id).await? {
+    if !shared.suffer_removal(asked).await? {
         return Ok(cri::RemovePodSandboxResponse {});
     }
     let mut node = shared.node();
-    node.sandboxes.remove(&id);
+    node.sandboxes.remove(asked);
     shared.note_weight(&mut node);
     Ok(cri::RemovePodSandboxResponse {})
 }

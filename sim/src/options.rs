@@ -32,8 +32,6 @@ pub struct Options {
     pub stream_rows: usize,
     /// Whether it has containerd's own container service on the same socket.
     pub containers_service: bool,
-    /// Whether stopping a missing object fails with `NOT_FOUND`, as on 1.6.
-    pub stop_of_missing_fails: bool,
     /// The error code of calls while it is not initialized.
     pub not_initialized_code: Code,
     /// How long calls fail after each start except the first.
@@ -62,7 +60,6 @@ impl Default for Options {
             streaming: false,
             stream_rows: 5_000,
             containers_service: true,
-            stop_of_missing_fails: false,
             not_initialized_code: Code::Unknown,
             initialization: Duration::from_millis(300),
             disk: Disk::default(),
@@ -75,17 +72,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A containerd 1.6. Its sandbox image is not pinned:
-    /// [`sandbox_image_not_pinned`](super::NodeBuilder::sandbox_image_not_pinned).
-    pub fn containerd_1_6() -> Self {
-        let runtime_version = "1.6.20".to_owned();
-        Self {
-            runtime_version,
-            stop_of_missing_fails: true,
-            ..Self::default()
-        }
-    }
-
     /// A runtime without containerd's own services, with containerd's limit.
     pub fn not_containerd() -> Self {
         Self {

@@ -10,7 +10,6 @@ use super::gzip::Compressed;
 use super::node::now;
 use super::profile::Profile;
 use super::record::Rpc;
-use super::refusals::bad_id;
 use super::shared::Shared;
 use super::{lists, ops, rows};
 use crisweep_proto::cri;
@@ -121,10 +120,7 @@ impl RuntimeService for Service {
         let asked = &request.get_ref().container_id;
         self.0.suffer_status(asked).await?;
         let node = self.0.node();
-        let id = node
-            .find_container(asked)
-            .map_err(|bad| bad_id("container", asked, bad))?;
-        let record = id.and_then(|id| node.containers.get(&id));
+        let record = node.containers.get(asked);
         let record = record.ok_or_else(|| self.profile().not_found("container", asked))?;
         let mut status = cri::ContainerStatus {
             id: record.row.id.clone(),
@@ -213,14 +209,9 @@ impl RuntimeService for Service {
         self.0.admit(Rpc::PodSandboxStatus).await?;
         let asked = &request.get_ref().pod_sandbox_id;
         let node = self.0.node();
-        let id = node
-            .find_sandbox(asked)
-            .map_err(|bad| bad_id("sandbox", asked, bad))?;
-        let record = id.and_then(|id| node.sandboxes.get(&id));
-        let record = record.filter(|record| !record.is_note_only);
-        let row = record
-            .map(|s| &s.row)
-            .ok_or_else(|| self.profile().not_found("sandbox", asked))?;
+        let record = node.sandboxes.get(asked).filter(|it| !it.is_note_only);
+        let record = record.ok_or_else(|| self.profile().not_found("sandbox", asked))?;
+        let row = &record.row;
         let status = Some(cri::PodSandboxStatus {
             id: row.id.clone(),
             metadata: row.metadata.clone(),
@@ -230,8 +221,9 @@ impl RuntimeService for Service {
             annotations: rows::entries(&row.annotations),
         });
         let mut info = std::collections::BTreeMap::new();
-        let record = record.filter(|_| request.get_ref().verbose);
-        if let Some(json) = record.and_then(|record| self.profile().sandbox_info(record)) {
+        if request.get_ref().verbose
+            && let Some(json) = self.profile().sandbox_info(record)
+        {
             info.insert("info".to_owned(), json.to_string());
         }
         Ok(Response::new(cri::PodSandboxStatusResponse {

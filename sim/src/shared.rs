@@ -17,7 +17,6 @@ use super::lifecycle::Lifecycle;
 use super::look_up::look_up;
 use super::node::Node;
 use super::record::{Call, Ended, Harm, Record, Rpc};
-use super::refusals::not_found;
 use super::{image_files, kubelet};
 
 /// One simulated runtime.
@@ -68,15 +67,6 @@ impl Shared {
 
     pub(super) fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
         self.lifecycle.lock()
-    }
-
-    /// Answers a Stop of a missing object, as the runtime's release does.
-    pub(super) fn stop_of_missing(&self, what: &str, id: &str) -> Result<(), Status> {
-        if self.options.stop_of_missing_fails {
-            Err(not_found(what, id))
-        } else {
-            Ok(())
-        }
     }
 
     pub(super) fn mountpoint(&self) -> &Path {

@@ -118,7 +118,7 @@ async fn a_runtime_that_compresses_shows_everything_in_one_answer() {
 
 #[tokio::test]
 async fn exited_ones_over_the_limit_by_themselves_are_swept() {
-    let rig = start(node(), Options::containerd_1_6()).await;
+    let rig = start(node(), Options::default()).await;
     rig.sim.set_send_limit(weigh(&rig.sim, exited) - 1);
     // The dead sandboxes are heavier and do not fit either: only containerd has their ids.
     let bytes = weigh(&rig.sim, |_| true);

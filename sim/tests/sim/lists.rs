@@ -66,7 +66,7 @@ async fn filters_must_all_match() {
     );
     let id = rig.container("shop/web/app#1");
     let filter = cri::ContainerFilter {
-        id: id[..16].to_owned(),
+        id: id.clone(),
         ..empty()
     };
     assert_eq!(subjects(&rig, filter).await, ["shop/web/app#1"]);
@@ -114,7 +114,7 @@ async fn sandboxes_filter_by_state_label_and_id() {
     );
     let id = rig.sandbox("shop/web#0");
     let filter = cri::PodSandboxFilter {
-        id: id[..20].to_owned(),
+        id,
         ..Default::default()
     };
     assert_eq!(rig.list_sandboxes(Some(filter)).await.unwrap().len(), 1);

@@ -36,16 +36,37 @@ async fn statuses_of_existing_missing_and_other_objects() {
     let gone = client.sandbox_status(&sandbox_id("x")).await;
     assert_eq!(gone.unwrap(), None);
 
-    // The runtime takes the beginning of an id for the id.
-    let short = &container.as_str()[..8];
-    let error = client.container_status(&container_id(short)).await;
+    // A runtime takes the beginning of an id for the id: the answer is about another object.
+    let status = cri::ContainerStatus {
+        id: format!("{container}0"),
+        ..cri::ContainerStatus::default()
+    };
+    let answer = cri::ContainerStatusResponse {
+        status: Some(status),
+        ..cri::ContainerStatusResponse::default()
+    };
+    let answer = Fault::garbage(answer.encode_to_vec());
+    rig.sim.set_fault(Rpc::ContainerStatus, answer);
+    let error = client.container_status(&container).await;
     assert_eq!(
         error.unwrap_err().to_string(),
-        format!("ContainerStatus: answer not understood: it is not about {short}")
+        format!("ContainerStatus: answer not understood: it is not about {container}")
     );
-    let short = &sandbox.as_str()[..8];
-    let error = client.sandbox_status(&sandbox_id(short)).await;
-    assert_eq!(error.unwrap_err().label(), "malformed");
+    let status = cri::PodSandboxStatus {
+        id: format!("{sandbox}0"),
+        ..cri::PodSandboxStatus::default()
+    };
+    let answer = cri::PodSandboxStatusResponse {
+        status: Some(status),
+        ..cri::PodSandboxStatusResponse::default()
+    };
+    let answer = Fault::garbage(answer.encode_to_vec());
+    rig.sim.set_fault(Rpc::PodSandboxStatus, answer);
+    let error = client.sandbox_status(&sandbox).await;
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        format!("PodSandboxStatus: answer not understood: it is not about {sandbox}")
+    );
 }
 
 #[tokio::test]
