@@ -4,14 +4,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::time::Duration;
 
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-
-/// How long a stopped server may take to release everything.
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The state of the server.
 #[derive(Debug, Default)]
@@ -78,9 +74,8 @@ impl Lifecycle {
 
 /// Waits until a stopped server has released everything.
 pub(super) async fn finished(task: Option<JoinHandle<()>>) {
-    let Some(mut task) = task else { return };
-    if tokio::time::timeout(STOP_TIMEOUT, &mut task).await.is_err() {
-        task.abort();
+    if let Some(task) = task {
+        drop(task.await);
     }
 }
 

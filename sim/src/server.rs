@@ -1,17 +1,19 @@
 //! Serves the socket. A runtime that stops breaks its connections.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use futures_util::TryStreamExt;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{UnixListener, UnixStream};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::UnixListener;
 use tokio::sync::watch;
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::Server;
-use tonic::transport::server::{Connected, UdsConnectInfo};
+use tokio::task::JoinSet;
+use tonic::body::Body;
+use tonic::codegen::http::Request;
+use tonic::service::Routes;
+use tower::ServiceExt;
 
 use super::garble::Garbling;
 use super::service::Service;
@@ -26,96 +28,24 @@ pub(super) fn start(shared: &Arc<Shared>) -> io::Result<()> {
     shared.lifecycle().start(&shared.socket, serve)
 }
 
-async fn serve(listener: UnixListener, shared: Arc<Shared>, alive: watch::Receiver<()>) {
-    let ending = ended(alive.clone());
-    let incoming = UnixListenerStream::new(listener).map_ok(move |stream| Connection {
-        stream,
-        ended: Box::pin(ended(alive.clone())),
-    });
+async fn serve(listener: UnixListener, shared: Arc<Shared>, mut alive: watch::Receiver<()>) {
     let service = Arc::new(Service::new(Arc::clone(&shared)));
-    let garbling = tower::layer::layer_fn(move |inner| Garbling {
-        inner,
-        shared: Arc::clone(&shared),
-    });
-    let served = Server::builder()
-        .max_concurrent_streams(u32::MAX)
-        .layer(garbling)
-        .add_service(RuntimeServiceServer::from_arc(Arc::clone(&service)))
+    let inner = Routes::new(RuntimeServiceServer::from_arc(Arc::clone(&service)))
         .add_service(ImageServiceServer::from_arc(Arc::clone(&service)))
-        .add_service(ContainersServer::from_arc(service))
-        .serve_with_incoming_shutdown(incoming, ending)
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "the simulated runtime's server ended");
-    }
-}
-
-/// Resolves when the server ends.
-async fn ended(mut alive: watch::Receiver<()>) {
-    while alive.changed().await.is_ok() {}
-}
-
-/// A client's connection, which breaks when the server ends.
-struct Connection {
-    stream: UnixStream,
-    ended: Pin<Box<dyn Future<Output = ()> + Send>>,
-}
-
-impl Connection {
-    /// Returns the stream while the server lives; wakes the caller when it ends.
-    fn living(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut UnixStream>> {
-        match self.ended.as_mut().poll(context) {
-            Poll::Ready(()) => {
-                // A second poll would panic, so it stays ended.
-                self.ended = Box::pin(std::future::ready(()));
-                Err(io::ErrorKind::ConnectionReset.into())
+        .add_service(ContainersServer::from_arc(service));
+    let garbling = Garbling { inner, shared };
+    let garbling = garbling.map_request(|request: Request<Incoming>| request.map(Body::new));
+    let garbling = TowerToHyperService::new(garbling);
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.max_concurrent_streams(None);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Ok((stream, _)) = listener.accept() => {
+                connections.spawn(http.serve_connection(TokioIo::new(stream), garbling.clone()));
             }
-            Poll::Pending => Ok(Pin::new(&mut self.stream)),
+            Some(_) = connections.join_next() => {}
+            _ = alive.changed() => return connections.shutdown().await,
         }
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.living(context) {
-            Ok(stream) => stream.poll_read(context, buffer),
-            Err(error) => Poll::Ready(Err(error)),
-        }
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.living(context) {
-            Ok(stream) => stream.poll_write(context, bytes),
-            Err(error) => Poll::Ready(Err(error)),
-        }
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.living(context) {
-            Ok(stream) => stream.poll_flush(context),
-            Err(error) => Poll::Ready(Err(error)),
-        }
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = UdsConnectInfo;
-
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.connect_info()
     }
 }
