@@ -71,17 +71,6 @@ impl NodeBuilder {
         self
     }
 
-    /// Unpins the sandbox image, as containerd 1.6 has it.
-    #[must_use]
-    pub fn sandbox_image_not_pinned(mut self) -> Self {
-        let tag = self.node.sandbox_image.clone();
-        let images = self.node.images.values_mut();
-        images
-            .filter(|image| image.repo_tags.contains(&tag))
-            .for_each(|image| image.pinned = false);
-        self
-    }
-
     /// Adds a pod.
     #[must_use]
     #[expect(
@@ -105,29 +94,10 @@ impl NodeBuilder {
         self.image_with(tag, size_bytes, false)
     }
 
-    /// Adds a pinned image.
+    /// Changes an existing image, by any of its names.
     #[must_use]
-    pub fn pinned_image(self, tag: &str, size_bytes: u64) -> Self {
-        self.image_with(tag, size_bytes, true)
-    }
-
-    /// Gives an existing image another tag.
-    #[must_use]
-    pub fn tag(mut self, image: &str, tag: &str) -> Self {
-        self.node
-            .edit_image(image, |image| image.repo_tags.push(tag.to_owned()));
-        self
-    }
-
-    /// Says that an image was unpacked for this runtime handler.
-    #[must_use]
-    pub fn handler(mut self, image: &str, handler: &str) -> Self {
-        self.node.edit_image(image, |image| {
-            image.spec = Some(cri::ImageSpec {
-                runtime_handler: handler.to_owned(),
-                ..cri::ImageSpec::default()
-            });
-        });
+    pub fn edit_image(mut self, image: &str, edit: impl FnOnce(&mut cri::Image)) -> Self {
+        self.node.edit_image(image, edit);
         self
     }
 

@@ -74,13 +74,9 @@ pub struct DemoOptions {
     pub socket: PathBuf,
     /// Where to write the answer of the kubelet's `/pods`.
     pub pods_file: Option<PathBuf>,
-    /// The image file system's mount point; the socket's directory if there is none.
-    pub mountpoint: Option<PathBuf>,
     /// Where to write the containers' logs; without it none are written, and the runtime reports the
     /// kubelet's paths.
     pub log_roots: Option<LogRoots>,
-    /// The node's seed.
-    pub seed: u64,
     /// Average time between two events.
     pub pace: Duration,
 }
@@ -92,9 +88,7 @@ impl DemoOptions {
         Self {
             socket,
             pods_file: None,
-            mountpoint: None,
             log_roots: None,
-            seed: 1,
             pace: seconds(2),
         }
     }
@@ -110,33 +104,23 @@ pub struct Demo {
 impl Demo {
     /// Serves the demo's node and runs its events. Call it within a tokio runtime.
     pub fn start(options: DemoOptions) -> io::Result<Self> {
-        let DemoOptions {
-            socket,
-            pods_file,
-            mountpoint,
-            log_roots,
-            seed,
-            pace,
-        } = options;
-        let disk = Disk {
-            each: Duration::from_millis(8),
-            crowding: Duration::from_millis(3),
-        };
-        let options = Options {
-            disk,
-            mountpoint,
-            pods_file,
+        let of_runtime = Options {
+            disk: Disk {
+                each: Duration::from_millis(8),
+                crowding: Duration::from_millis(3),
+            },
+            pods_file: options.pods_file,
             ..Options::default()
         };
-        let mut builder = NodeBuilder::seeded(seed);
-        if let Some(roots) = &log_roots {
+        let mut builder = NodeBuilder::new();
+        if let Some(roots) = &options.log_roots {
             builder = builder.log_root(&roots.pods.display().to_string());
         }
-        let sim = Sim::start(socket, populated(builder, seed), options)?;
-        if let Some(roots) = &log_roots {
-            logs::write(&sim, roots, seed)?;
+        let sim = Sim::start(options.socket, populated(builder), of_runtime)?;
+        if let Some(roots) = &options.log_roots {
+            logs::write(&sim, roots)?;
         }
-        let churn = tokio::spawn(churn::run(sim.handle(), seed, pace));
+        let churn = tokio::spawn(churn::run(sim.handle(), options.pace));
         Ok(Self { sim, churn })
     }
 
@@ -165,12 +149,12 @@ impl Drop for Demo {
 
 /// Makes the demo's node: [`EXITED`] exited containers, [`RUNNING_PODS`] running pods,
 /// [`NOT_READY`] sandboxes that are not ready, some 40 images.
-pub fn population(seed: u64) -> Node {
-    populated(NodeBuilder::seeded(seed), seed)
+pub fn population() -> Node {
+    populated(NodeBuilder::new())
 }
 
-fn populated(builder: NodeBuilder, seed: u64) -> Node {
-    let mut names = super::ids::Ids::new(seed ^ 0xD3);
+fn populated(builder: NodeBuilder) -> Node {
+    let mut names = super::ids::Ids::new(0xD2);
     let services: Vec<PodSpec> = (0..RUNNING_PODS - STATIC_PODS - CRASHING_PODS)
         .map(|number| running_pod(number, &names.suffix()))
         .collect();

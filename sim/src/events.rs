@@ -61,24 +61,6 @@ impl Node {
         self.restart_container(id)
     }
 
-    /// Makes the runtime list a container without its id, which is a runtime bug.
-    pub fn garble_container(&mut self, id: &str) -> bool {
-        let record = self.containers.get_mut(id);
-        record.map(|c| c.row.id.clear()).is_some()
-    }
-
-    /// Makes the runtime forget when a container exited.
-    pub fn forget_exit_time(&mut self, id: &str) -> bool {
-        let record = self.containers.get_mut(id);
-        record.map(|c| c.finished_at = 0).is_some()
-    }
-
-    /// Removes the sandbox's id from a container's record.
-    pub fn garble_sandbox_of(&mut self, id: &str) -> bool {
-        let record = self.containers.get_mut(id);
-        record.map(|c| c.row.pod_sandbox_id.clear()).is_some()
-    }
-
     /// Removes a container as another client would, without a recorded call.
     pub fn vanish_container(&mut self, id: &str) -> bool {
         self.remove_container(id).is_some()
@@ -121,16 +103,6 @@ impl Node {
     /// Adds an image, as a pull does.
     pub fn pull_image(&mut self, image: cri::Image) {
         self.images.insert(image.id.clone(), image);
-    }
-
-    /// Gives an image another tag.
-    pub fn tag_image(&mut self, image: &str, tag: &str) {
-        self.edit_image(image, |image| image.repo_tags.push(tag.to_owned()));
-    }
-
-    /// Pins an image.
-    pub fn pin_image(&mut self, image: &str) {
-        self.edit_image(image, |image| image.pinned = true);
     }
 
     /// Ends a sandbox's pause process; its containers keep running.

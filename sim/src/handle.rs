@@ -14,7 +14,7 @@ use super::conduct::{Cni, Conduct, Disk, Fault, FaultKey};
 use super::kubelet::{self, KubeletPod};
 use super::lifecycle::finished;
 use super::node::{ContainerRecord, Node, SandboxRecord};
-use super::record::{Call, Harm, Rpc};
+use super::record::{Call, Rpc};
 use super::server;
 use super::shared::Shared;
 use super::spec::PodSpec;
@@ -172,12 +172,20 @@ impl Handle {
 
     /// Returns the id of the container called `namespace/pod/container#attempt`.
     pub fn container_id(&self, subject: &str) -> Option<String> {
-        self.look(|node| node.container_id(subject))
+        self.look(|node| {
+            let mut all = node.containers.iter();
+            let found = all.find(|(_, it)| it.subject == subject);
+            found.map(|(id, _)| id.clone())
+        })
     }
 
     /// Returns the id of the sandbox called `namespace/pod#attempt`.
     pub fn sandbox_id(&self, subject: &str) -> Option<String> {
-        self.look(|node| node.sandbox_id(subject))
+        self.look(|node| {
+            let mut all = node.sandboxes.iter();
+            let found = all.find(|(_, it)| it.subject == subject);
+            found.map(|(id, _)| id.clone())
+        })
     }
 
     /// Returns the UID of the pod that the kubelet knows as `namespace/name`.
@@ -217,12 +225,14 @@ impl Handle {
 
     /// Returns how many containers are in this state.
     pub fn count_containers(&self, state: ContainerState) -> usize {
-        self.look(|node| node.count_containers(state))
+        let is_in = |it: &&ContainerRecord| it.row.state() == state;
+        self.look(|node| node.containers.values().filter(is_in).count())
     }
 
     /// Returns how many sandboxes are in this state.
     pub fn count_sandboxes(&self, state: PodSandboxState) -> usize {
-        self.look(|node| node.count_sandboxes(state))
+        let is_in = |it: &&SandboxRecord| it.row.state() == state;
+        self.look(|node| node.sandboxes.values().filter(is_in).count())
     }
 
     /// Returns the pods that the kubelet knows.
@@ -256,14 +266,6 @@ impl Handle {
         self.calls()
             .into_iter()
             .filter(|call| !call.harms.is_empty())
-            .collect()
-    }
-
-    /// Returns the calls that did this harm.
-    pub fn calls_that(&self, harm: Harm) -> Vec<Call> {
-        self.calls()
-            .into_iter()
-            .filter(|call| call.harms.contains(&harm))
             .collect()
     }
 

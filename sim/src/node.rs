@@ -8,7 +8,7 @@ use super::conduct::Cni;
 use super::ids::Ids;
 use super::kubelet::KubeletPod;
 use super::profile::is_made_from;
-use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
+use crisweep_proto::cri::{self, ContainerState};
 
 pub(super) const LABEL_POD_NAME: &str = "io.kubernetes.pod.name";
 pub(super) const LABEL_POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
@@ -74,7 +74,7 @@ pub struct Node {
     /// UIDs of the pods whose end the kubelet has not synced a second time.
     pub(super) unsynced: BTreeSet<String>,
     /// The network plugin's behaviour for newly added sandboxes.
-    pub(super) cni: BTreeMap<String, Cni>,
+    pub cni: BTreeMap<String, Cni>,
     by_sandbox: BTreeMap<String, BTreeSet<String>>,
     by_pod: BTreeMap<String, BTreeSet<String>>,
 }
@@ -96,43 +96,10 @@ impl Node {
         }
     }
 
-    /// Returns the id of the container called `namespace/pod/container#attempt`.
-    pub fn container_id(&self, subject: &str) -> Option<String> {
-        let mut found = self.containers.iter().filter(|(_, c)| c.subject == subject);
-        found.next().map(|(id, _)| id.clone())
-    }
-
-    /// Returns the id of the sandbox called `namespace/pod#attempt`.
-    pub fn sandbox_id(&self, subject: &str) -> Option<String> {
-        let mut found = self.sandboxes.iter().filter(|(_, s)| s.subject == subject);
-        found.next().map(|(id, _)| id.clone())
-    }
-
     /// Returns the UID of the pod that the kubelet knows as `namespace/name`.
     pub fn pod_uid(&self, subject: &str) -> Option<String> {
         let mut found = self.pods.iter().filter(|(_, p)| p.subject() == subject);
         found.next().map(|(uid, _)| uid.clone())
-    }
-
-    /// Returns how many containers are in this state.
-    pub fn count_containers(&self, state: ContainerState) -> usize {
-        self.containers
-            .values()
-            .filter(|c| c.row.state() == state)
-            .count()
-    }
-
-    /// Returns how many sandboxes are in this state.
-    pub fn count_sandboxes(&self, state: PodSandboxState) -> usize {
-        self.sandboxes
-            .values()
-            .filter(|s| s.row.state() == state)
-            .count()
-    }
-
-    /// Returns how many images there are.
-    pub fn count_images(&self) -> usize {
-        self.images.len()
     }
 
     pub(super) fn insert_container(&mut self, record: ContainerRecord) {
@@ -179,11 +146,6 @@ impl Node {
             })
     }
 
-    /// Returns for how many sandboxes the network plugin behaves in a way of their own.
-    pub fn count_cni(&self) -> usize {
-        self.cni.len()
-    }
-
     /// Says whether a container in any state uses this image, has it mounted, or a sandbox is made from it.
     pub fn image_in_use(&self, image: &cri::Image) -> bool {
         let mut containers = self.containers.values();
@@ -195,8 +157,13 @@ impl Node {
             || containers.any(|c| is_made_from(c, image) || c.volume_images.contains(&image.id))
     }
 
+    /// Changes a container's record; says whether there is one.
+    pub fn edit_container(&mut self, id: &str, edit: impl FnOnce(&mut ContainerRecord)) -> bool {
+        self.containers.get_mut(id).map(edit).is_some()
+    }
+
     /// Changes an existing image, by any of its names.
-    pub(super) fn edit_image(&mut self, image: &str, edit: impl FnOnce(&mut cri::Image)) {
+    pub fn edit_image(&mut self, image: &str, edit: impl FnOnce(&mut cri::Image)) {
         let id = self.find_image(image).map(|image| image.id.clone());
         if let Some(image) = id.and_then(|id| self.images.get_mut(&id)) {
             edit(image);

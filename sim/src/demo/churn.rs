@@ -1,4 +1,4 @@
-//! The events on the demo's node: one at a time, random, the same for the same seed.
+//! The events on the demo's node: one at a time, random, and the same each time.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ enum Event {
 }
 
 /// Runs events until the task is aborted.
-pub(super) async fn run(handle: Handle, seed: u64, pace: Duration) {
-    let mut dice = fastrand::Rng::with_seed(seed ^ 0x00C0_FFEE);
+pub(super) async fn run(handle: Handle, pace: Duration) {
+    let mut dice = fastrand::Rng::with_seed(0x00C0_FFEF);
     loop {
         sleep(pace.mul_f64(0.5 + dice.f64())).await;
         step(&handle, &mut dice);

@@ -24,7 +24,7 @@ pub struct LogRoots {
 }
 
 /// Writes the log and the link of each container, and leftovers of earlier pods.
-pub(super) fn write(node: &Handle, roots: &LogRoots, seed: u64) -> io::Result<()> {
+pub(super) fn write(node: &Handle, roots: &LogRoots) -> io::Result<()> {
     fs::create_dir_all(&roots.pods)?;
     fs::create_dir_all(&roots.containers)?;
     for container in node.containers() {
@@ -34,7 +34,7 @@ pub(super) fn write(node: &Handle, roots: &LogRoots, seed: u64) -> io::Result<()
             roots.containers.join(link_name(&container)),
         )?;
     }
-    let mut ids = Ids::new(seed ^ 0x106);
+    let mut ids = Ids::new(0x107);
     for number in 0..ORPHANS {
         let directory = format!("batch_report-past-{number:02}_{}", ids.uuid());
         let log = roots.pods.join(directory).join("report/0.log");

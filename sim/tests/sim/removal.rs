@@ -62,7 +62,13 @@ async fn the_newest_of_a_finished_or_deleted_pod_is_no_harm_but_a_static_pods_is
     rig.remove_container(&rig.container("default/etcd/etcd#0"))
         .await
         .unwrap();
-    assert_eq!(rig.sim.calls_that(Harm::RemovedNewestOfLivingPod).len(), 1);
+    let harms: Vec<_> = rig
+        .sim
+        .calls()
+        .into_iter()
+        .flat_map(|it| it.harms)
+        .collect();
+    assert_eq!(harms, [Harm::RemovedNewestOfLivingPod]);
 }
 
 #[tokio::test]
@@ -163,7 +169,7 @@ async fn an_image_needs_a_name() {
 async fn removing_an_image_checks_nothing_and_takes_all_its_tags() {
     let node = NodeBuilder::new()
         .pod(web())
-        .tag(DEFAULT_IMAGE, "other:2")
+        .edit_image(DEFAULT_IMAGE, |it| it.repo_tags.push("other:2".to_owned()))
         .image("idle:1", 5);
     let rig = Rig::new(node, Options::default()).await;
     rig.remove_image("idle:1").await.unwrap();

@@ -185,17 +185,14 @@ async fn containers_exit_and_come_back_with_the_next_attempt() {
 
 #[tokio::test]
 async fn the_same_seed_makes_the_same_ids() {
-    let ids = |seed| {
+    let id = async |seed| {
         let pod = PodSpec::new("web").running("app", 0);
-        NodeBuilder::seeded(seed)
-            .pod(pod)
-            .build()
-            .container_id("default/web/app#0")
-            .unwrap()
+        let rig = Rig::new(NodeBuilder::seeded(seed).pod(pod), Options::default()).await;
+        rig.container("default/web/app#0")
     };
-    assert_eq!(ids(7), ids(7));
-    assert_ne!(ids(7), ids(8));
-    assert_eq!(ids(7).len(), 64);
+    assert_eq!(id(7).await, id(7).await);
+    assert_ne!(id(7).await, id(8).await);
+    assert_eq!(id(7).await.len(), 64);
 }
 
 #[tokio::test]

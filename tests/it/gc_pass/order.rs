@@ -43,7 +43,10 @@ async fn an_exit_that_the_runtime_does_not_date_counts_from_our_first_sight_of_i
     let mut rig = Rig::start(nodes::healthy(), changes).await;
     rig.sim.add_pod(&nodes::deleted(0, 1));
     let id = rig.sim.container_id("default/old-0/app#0").unwrap();
-    assert!(rig.sim.change(|node| node.forget_exit_time(&id)));
+    assert!(
+        rig.sim
+            .change(|node| node.edit_container(&id, |it| it.finished_at = 0))
+    );
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
     assert_eq!(pass["targets"]["containers"]["kept"]["too-young"], 1);

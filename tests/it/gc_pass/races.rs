@@ -319,7 +319,10 @@ async fn a_container_whose_row_loses_its_id_between_two_batches_is_skipped_and_n
     let rig = Rig::start(nodes::healthy().pod(slow()), one_by_one()).await;
     let id = rig.sim.container_id("default/slow/app#1").unwrap();
     let pass = change_before_the_removal(&rig, Rpc::ContainerStatus, async || {
-        assert!(rig.sim.change(|node| node.garble_container(&id)));
+        assert!(
+            rig.sim
+                .change(|node| node.edit_container(&id, |it| it.row.id.clear()))
+        );
     })
     .await;
     one_stayed(&pass, "rows without id");
@@ -399,7 +402,10 @@ async fn a_container_in_state_unknown_that_exits_after_the_plan_is_skipped() {
 async fn a_row_without_an_id_keeps_its_sandbox_and_nothing_else() {
     let rig = Rig::start(nodes::litter(3), json!({})).await;
     let id = rig.sim.container_id("default/old-1/app#0").unwrap();
-    assert!(rig.sim.change(|node| node.garble_container(&id)));
+    assert!(
+        rig.sim
+            .change(|node| node.edit_container(&id, |it| it.row.id.clear()))
+    );
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     let errors = pass["errors"].to_string();
@@ -422,7 +428,10 @@ async fn a_container_that_names_no_sandbox_keeps_those_of_its_pod() {
     // It cannot be removed, and the list shows no sandbox of its own.
     rig.sim
         .set_removal_fault(&id, Fault::fail(Code::Unknown, "no"));
-    assert!(rig.sim.change(|node| node.garble_sandbox_of(&id)));
+    assert!(
+        rig.sim
+            .change(|node| node.edit_container(&id, |it| it.row.pod_sandbox_id.clear()))
+    );
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     let errors = pass["errors"].to_string();

@@ -197,8 +197,10 @@ async fn an_image_that_was_tagged_pinned_or_removed_since_is_left() {
     let rig = Rig::start(idle(4), prune()).await;
     let pass = change_during_the_first_removal(&rig, || {
         rig.sim.change(|node| {
-            node.tag_image(&tag(1), "registry.example/wanted:2");
-            node.pin_image(&tag(2));
+            node.edit_image(&tag(1), |it| {
+                it.repo_tags.push("registry.example/wanted:2".into());
+            });
+            node.edit_image(&tag(2), |it| it.pinned = true);
             assert!(node.vanish_image(&tag(3)));
         });
     })
@@ -369,9 +371,11 @@ async fn an_image_that_stays_although_it_was_removed_is_tried_once() {
 
 #[tokio::test]
 async fn an_image_is_removed_by_id_and_handler_with_all_its_tags() {
-    let node = idle(1)
-        .tag(&tag(0), "registry.example/other:2")
-        .handler(&tag(0), "kata");
+    let node = idle(1).edit_image(&tag(0), |it| {
+        it.repo_tags.push("registry.example/other:2".to_owned());
+        let spec = it.spec.get_or_insert_default();
+        spec.runtime_handler = "kata".to_owned();
+    });
     let rig = Rig::start(node, prune()).await;
     let id = rig.sim.image_id(&tag(0)).unwrap();
     plan(&rig).await;

@@ -26,8 +26,9 @@ async fn images_in_use_mounted_or_for_sandboxes_stay_and_all_others_are_removed(
         .container(ContainerSpec::created("new", 0, hours(0)).image(&tag(1)))
         .container(ContainerSpec::running("volume", 0, hours(1)).image_volume(&tag(2)));
     let unpinned = idle(4)
-        .sandbox_image_not_pinned()
-        .pinned_image("registry.example/pinned:1", MIB)
+        .edit_image(SANDBOX_IMAGE, |it| it.pinned = false)
+        .image("registry.example/pinned:1", MIB)
+        .edit_image("registry.example/pinned:1", |it| it.pinned = true)
         .pod(user)
         // For later sandboxes; existing ones were made from the earlier image.
         .sandbox_image("registry.example/pause:4", MIB);
@@ -52,7 +53,7 @@ async fn images_in_use_mounted_or_for_sandboxes_stay_and_all_others_are_removed(
     let pass = rig.gc("target=images").await;
     assert_eq!(pass["outcome"], "completed", "{pass}");
     assert_eq!(removed(&rig), [tag(3)]);
-    assert_eq!(rig.sim.look(crisweep_sim::Node::count_images), 7);
+    assert_eq!(rig.sim.images().len(), 7);
 }
 
 #[tokio::test]
