@@ -262,10 +262,12 @@ impl Node {
         id
     }
 
-    /// Adds the next attempt of an exited container, running now, as the kubelet does.
-    pub(super) fn restart_container(&mut self, id: &str) -> Option<String> {
-        let old = self.containers.get(id)?;
-        let mut next = old.clone();
+    /// Starts the next attempt of an exited container beside it, as the kubelet does; returns its id.
+    pub fn next_attempt(&mut self, id: &str) -> Option<String> {
+        let mut next = self.containers.get(id)?.clone();
+        if next.row.state() != ContainerState::ContainerExited {
+            return None;
+        }
         let now = node::now();
         next.row.id = self.ids.digest();
         next.row.set_state(ContainerState::ContainerRunning);

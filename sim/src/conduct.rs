@@ -28,51 +28,42 @@ pub(super) enum Effect {
 }
 
 impl Fault {
+    fn new(effect: Effect) -> Self {
+        Self {
+            delay: Duration::ZERO,
+            effect,
+        }
+    }
+
     /// The call succeeds after this delay.
     pub fn slow(delay: Duration) -> Self {
-        Self {
-            delay,
-            effect: Effect::Proceed,
-        }
+        Self::new(Effect::Proceed).after(delay)
     }
 
     /// The call hangs until the fault is cleared, the caller gives up or the runtime stops.
     pub fn hang() -> Self {
-        Self {
-            delay: Duration::ZERO,
-            effect: Effect::Hang,
-        }
+        Self::new(Effect::Hang)
     }
 
     /// The removal ([`Handle::set_removal_fault`]) or `StopContainer` answers as if it had succeeded, and does nothing.
     ///
     /// [`Handle::set_removal_fault`]: crate::Handle::set_removal_fault
     pub fn pretend() -> Self {
-        Self {
-            delay: Duration::ZERO,
-            effect: Effect::Pretend,
-        }
+        Self::new(Effect::Pretend)
     }
 
     /// The call succeeds, but each message of its answer is replaced by these bytes.
     pub fn garbage(bytes: impl Into<Vec<u8>>) -> Self {
-        Self {
-            delay: Duration::ZERO,
-            effect: Effect::Garble(bytes.into()),
-        }
+        Self::new(Effect::Garble(bytes.into()))
     }
 
     /// The call fails.
     pub fn fail(code: Code, message: impl Into<String>) -> Self {
-        let effect = Effect::Fail {
+        Self::new(Effect::Fail {
             code,
             message: message.into(),
             left: None,
-        };
-        Self {
-            delay: Duration::ZERO,
-            effect,
-        }
+        })
     }
 
     /// The failure happens this many times; then the fault is gone.
@@ -111,52 +102,39 @@ pub struct Cni {
 }
 
 impl Cni {
+    const fn new(delay_ms: u64, del: Del) -> Self {
+        let delay = Duration::from_millis(delay_ms);
+        Self { delay, del }
+    }
+
     /// DEL succeeds at once.
     pub const fn healthy() -> Self {
-        Self {
-            delay: Duration::ZERO,
-            del: Del::Works,
-        }
+        Self::new(0, Del::Works)
     }
 
     /// DEL succeeds after this delay.
     pub const fn slow(delay: Duration) -> Self {
-        Self {
-            delay,
-            del: Del::Works,
-        }
+        Self::healthy().after(delay)
     }
 
     /// DEL fails: `plugin type="bridge" failed (delete): network already deleted`.
     pub const fn failing() -> Self {
-        Self {
-            delay: Duration::from_millis(15),
-            del: Del::Fails,
-        }
+        Self::new(15, Del::Fails)
     }
 
     /// The plugin's program is missing.
     pub const fn plugin_missing() -> Self {
-        Self {
-            delay: Duration::from_millis(2),
-            del: Del::PluginMissing,
-        }
+        Self::new(2, Del::PluginMissing)
     }
 
     /// There is no CNI configuration.
     pub const fn not_initialized() -> Self {
-        Self {
-            delay: Duration::ZERO,
-            del: Del::NotInitialized,
-        }
+        Self::new(0, Del::NotInitialized)
     }
 
     /// DEL never ends.
     pub const fn hanging() -> Self {
-        Self {
-            delay: Duration::ZERO,
-            del: Del::Hangs,
-        }
+        Self::new(0, Del::Hangs)
     }
 
     /// The same, after this long.

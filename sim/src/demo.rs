@@ -212,9 +212,9 @@ fn exited(pod: &PodSpec) -> usize {
 fn pick<'a>(names: &[&'a str], number: usize) -> &'a str {
     names
         .iter()
-        .copied()
         .cycle()
-        .nth(number % names.len().max(1))
+        .nth(number)
+        .copied()
         .unwrap_or_default()
 }
 

@@ -52,15 +52,6 @@ impl Node {
         state == Some(ContainerState::ContainerRunning) && self.end_container(id, exit_code, now())
     }
 
-    /// Starts the next attempt of an exited container beside it; returns its id.
-    pub fn next_attempt(&mut self, id: &str) -> Option<String> {
-        let state = self.containers.get(id)?.row.state();
-        if state != ContainerState::ContainerExited {
-            return None;
-        }
-        self.restart_container(id)
-    }
-
     /// Removes a container as another client would, without a recorded call.
     pub fn vanish_container(&mut self, id: &str) -> bool {
         self.remove_container(id).is_some()

@@ -45,12 +45,13 @@ where
         };
         let rpc = Rpc::of_path(request.uri().path());
         if rpc.is_none() {
-            self.shared.record().count_unknown();
+            self.shared.record().unknown += 1;
         }
         let garbage = rpc.and_then(|rpc| {
             let deadline = request.headers().get("grpc-timeout");
             if let Some(deadline) = deadline.and_then(|value| value.to_str().ok()) {
-                self.shared.record().note_deadline(rpc, deadline);
+                let mut record = self.shared.record();
+                record.deadlines.insert(rpc, deadline.to_owned());
             }
             self.shared.conduct.borrow().garbage_for(rpc)
         });

@@ -250,7 +250,7 @@ impl Handle {
 impl Handle {
     /// Returns the changing calls, in the order of their arrival.
     pub fn calls(&self) -> Vec<Call> {
-        self.0.record().calls()
+        self.0.record().calls.iter().cloned().collect()
     }
 
     /// Returns the changing calls of one RPC.
@@ -271,32 +271,33 @@ impl Handle {
 
     /// Returns the total number of harms, including those of forgotten calls.
     pub fn harm_count(&self) -> u64 {
-        self.0.record().harmful()
+        self.0.record().harmful
     }
 
     /// Returns how often an RPC was called, whatever the result.
     pub fn call_count(&self, rpc: Rpc) -> u64 {
-        self.0.record().counted(rpc)
+        let record = self.0.record();
+        record.counts.get(&rpc).copied().unwrap_or_default()
     }
 
     /// Returns how many calls were of RPCs that the simulated runtime lacks, such as those that create.
     pub fn unknown_calls(&self) -> u64 {
-        self.0.record().unknown()
+        self.0.record().unknown
     }
 
     /// Returns the `grpc-timeout` of the last call of an RPC that had one.
     pub fn last_deadline(&self, rpc: Rpc) -> Option<String> {
-        self.0.record().last_deadline(rpc)
+        self.0.record().deadlines.get(&rpc).cloned()
     }
 
     /// Returns how many removals are in flight.
     pub fn removals_in_flight(&self) -> usize {
-        self.0.record().in_flight()
+        self.0.record().in_flight
     }
 
     /// Returns the largest number of concurrent removals.
     pub fn peak_removals_in_flight(&self) -> usize {
-        self.0.record().peak_in_flight()
+        self.0.record().peak_in_flight
     }
 
     /// Forgets calls, counts and harm so far.

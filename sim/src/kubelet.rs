@@ -8,8 +8,6 @@ use serde_json::{Value, json};
 /// A pod's phase, as Kubernetes names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Not all of it has started.
-    Pending,
     /// It runs.
     #[default]
     Running,
@@ -17,18 +15,6 @@ pub enum Phase {
     Succeeded,
     /// All containers ended, at least one with failure, and will not run again.
     Failed,
-}
-
-impl Phase {
-    /// Returns the phase's name.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-        }
-    }
 }
 
 /// A pod that the kubelet knows.
@@ -77,7 +63,7 @@ impl KubeletPod {
                 "annotations": annotations,
             },
             "spec": {},
-            "status": { "phase": self.phase.label() },
+            "status": { "phase": format!("{:?}", self.phase) },
         })
     }
 }

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use tonic::Status;
 
 use super::node::{ContainerRecord, Node, SandboxRecord};
-use super::refusals;
 
 /// cri-dockerd's lists have whole seconds; its statuses have Docker's own time, this much later.
 const FRACTION_NANOSECONDS: i64 = 123_456_789;
@@ -160,7 +159,9 @@ impl Profile {
     /// Returns the answer to a status call about a missing object.
     pub(super) fn not_found(self, what: &str, id: &str) -> Status {
         match (self, what) {
-            (Self::Containerd, _) => refusals::not_found(what, id),
+            (Self::Containerd, _) => Status::not_found(format!(
+                "an error occurred when try to find {what} \"{id}\": not found"
+            )),
             (Self::CriO, "sandbox") => Status::not_found(format!(
                 "could not find pod \"{id}\": PodSandbox with ID starting with {id} not found: \
                  ID does not exist"

@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::Timestamp;
 use tonic::Code;
 
-use crisweep_proto::cri::{ContainerState, PodSandboxState};
-
 /// The most calls remembered; the oldest are forgotten first.
 pub const CALLS_MAX: usize = 100_000;
 
@@ -67,19 +65,6 @@ impl Rpc {
     }
 }
 
-/// The state of a call's object when the call arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// Nothing.
-    Nothing,
-    /// A container.
-    Container(ContainerState),
-    /// A pod sandbox.
-    Sandbox(PodSandboxState),
-    /// An image.
-    Image,
-}
-
 /// Damage that a careful cleaner never does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Harm {
@@ -128,10 +113,6 @@ pub struct Call {
     pub grace_seconds: i64,
     /// When it arrived.
     pub at: Timestamp,
-    /// The object's state when it arrived.
-    pub found: Found,
-    /// How many removals were in flight when it arrived, itself included; 0 for other calls.
-    pub in_flight: usize,
     /// The damage it did.
     pub harms: Vec<Harm>,
     /// Its end; `None` while it runs.
@@ -141,14 +122,16 @@ pub struct Call {
 /// The recorded calls of a simulated node.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    calls: VecDeque<Call>,
+    pub(super) calls: VecDeque<Call>,
     next: u64,
-    counts: BTreeMap<Rpc, u64>,
-    unknown: u64,
-    deadlines: BTreeMap<Rpc, String>,
-    harmful: u64,
-    in_flight: usize,
-    peak_in_flight: usize,
+    pub(super) counts: BTreeMap<Rpc, u64>,
+    /// Calls of RPCs that this runtime lacks.
+    pub(super) unknown: u64,
+    /// The `grpc-timeout` of the last call that had one.
+    pub(super) deadlines: BTreeMap<Rpc, String>,
+    pub(super) harmful: u64,
+    pub(super) in_flight: usize,
+    pub(super) peak_in_flight: usize,
 }
 
 impl Record {
@@ -156,36 +139,13 @@ impl Record {
         *self.counts.entry(rpc).or_default() += 1;
     }
 
-    pub(super) fn counted(&self, rpc: Rpc) -> u64 {
-        self.counts.get(&rpc).copied().unwrap_or_default()
-    }
-
-    /// Counts a call of an RPC that this runtime lacks.
-    pub(super) fn count_unknown(&mut self) {
-        self.unknown += 1;
-    }
-
-    pub(super) fn unknown(&self) -> u64 {
-        self.unknown
-    }
-
-    /// Notes the `grpc-timeout` of a call.
-    pub(super) fn note_deadline(&mut self, rpc: Rpc, deadline: &str) {
-        self.deadlines.insert(rpc, deadline.to_owned());
-    }
-
-    pub(super) fn last_deadline(&self, rpc: Rpc) -> Option<String> {
-        self.deadlines.get(&rpc).cloned()
-    }
-
-    /// Notes the arrival of a call; sets `call.number` and `call.in_flight`.
+    /// Notes the arrival of a call; sets `call.number`.
     pub(super) fn begin(&mut self, mut call: Call) -> u64 {
         call.number = self.next;
         self.next += 1;
         if call.rpc.is_removal() {
             self.in_flight += 1;
             self.peak_in_flight = self.peak_in_flight.max(self.in_flight);
-            call.in_flight = self.in_flight;
         }
         if self.calls.len() == CALLS_MAX {
             self.calls.pop_front();
@@ -209,22 +169,6 @@ impl Record {
         if let Some(call) = self.get_mut(number) {
             call.ended = Some(ended);
         }
-    }
-
-    pub(super) fn calls(&self) -> Vec<Call> {
-        self.calls.iter().cloned().collect()
-    }
-
-    pub(super) fn harmful(&self) -> u64 {
-        self.harmful
-    }
-
-    pub(super) fn peak_in_flight(&self) -> usize {
-        self.peak_in_flight
-    }
-
-    pub(super) fn in_flight(&self) -> usize {
-        self.in_flight
     }
 
     /// Forgets all calls except those in flight, which still end.

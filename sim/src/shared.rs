@@ -14,7 +14,6 @@ use super::Options;
 use super::conduct::{Cni, Conduct, Del, Effect, Fault, FaultKey};
 use super::lagging_kubelet::FitsSince;
 use super::lifecycle::Lifecycle;
-use super::look_up::look_up;
 use super::node::Node;
 use super::record::{Call, Ended, Harm, Record, Rpc};
 use super::{image_files, kubelet};
@@ -141,7 +140,7 @@ impl Shared {
         let is_carried_out = !self.pretends(&key);
         self.suffer(&key).await?;
         let disk = self.conduct.borrow().disk;
-        let others = self.record().in_flight().saturating_sub(1);
+        let others = self.record().in_flight.saturating_sub(1);
         let crowding = disk.crowding * u32::try_from(others).unwrap_or(u32::MAX);
         pause(disk.each + crowding).await;
         Ok(is_carried_out)
@@ -195,7 +194,7 @@ impl Shared {
 
     /// Notes the arrival of a changing call.
     pub(super) fn begin(self: &Arc<Self>, rpc: Rpc, asked: &str) -> InFlight {
-        let (id, subject, found) = look_up(&self.node(), rpc, asked);
+        let (id, subject) = look_up(&self.node(), rpc, asked);
         let call = Call {
             number: 0,
             rpc,
@@ -204,8 +203,6 @@ impl Shared {
             handler: String::new(),
             grace_seconds: 0,
             at: Timestamp::now(),
-            found,
-            in_flight: 0,
             harms: Vec::new(),
             ended: None,
         };
@@ -255,6 +252,20 @@ impl Drop for InFlight {
         };
         self.shared.record().end(self.number, self.rpc, ended);
     }
+}
+
+/// Returns the full id of a call's object, and its readable name; empty: there is none.
+fn look_up(node: &Node, rpc: Rpc, asked: &str) -> (String, String) {
+    if rpc == Rpc::RemoveImage
+        && let Some(image) = node.find_image(asked)
+    {
+        let tag = image.repo_tags.first().cloned();
+        return (image.id.clone(), tag.unwrap_or_default());
+    }
+    let container = node.containers.get(asked).map(|it| &it.subject);
+    let sandbox = || node.sandboxes.get(asked).map(|it| &it.subject);
+    let subject = container.or_else(sandbox).cloned();
+    (asked.to_owned(), subject.unwrap_or_default())
 }
 
 /// Sleeps; returns at once for a zero duration.

@@ -18,15 +18,6 @@ const JOBS_MAX: usize = 60;
 const CRASHING: &str = "-crash-";
 const CRON: &str = "cron-";
 
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    Crash,
-    JobBorn,
-    JobEnds,
-    JobDeleted,
-    SandboxLeaks,
-}
-
 /// Runs events until the task is aborted.
 pub(super) async fn run(handle: Handle, pace: Duration) {
     let mut dice = fastrand::Rng::with_seed(0x00C0_FFEF);
@@ -38,24 +29,14 @@ pub(super) async fn run(handle: Handle, pace: Duration) {
 
 /// Runs one event.
 pub fn step(handle: &Handle, dice: &mut fastrand::Rng) {
-    let event = throw(dice);
+    let event = dice.u8(0..20);
     let roll = dice.u64(..);
     match event {
-        Event::Crash => handle.change(|node| crash(node, roll)),
-        Event::JobBorn => born(handle, roll),
-        Event::JobEnds => handle.change(|node| end_job(node, roll)),
-        Event::JobDeleted => handle.change(|node| delete_job(node, roll)),
-        Event::SandboxLeaks => leak(handle, roll),
-    }
-}
-
-fn throw(dice: &mut fastrand::Rng) -> Event {
-    match dice.u8(0..20) {
-        0..8 => Event::Crash,
-        8..12 => Event::JobBorn,
-        12..16 => Event::JobEnds,
-        16..19 => Event::JobDeleted,
-        _ => Event::SandboxLeaks,
+        0..8 => handle.change(|node| crash(node, roll)),
+        8..12 => born(handle, roll),
+        12..16 => handle.change(|node| end_job(node, roll)),
+        16..19 => handle.change(|node| delete_job(node, roll)),
+        _ => leak(handle, roll),
     }
 }
 

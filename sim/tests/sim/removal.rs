@@ -22,12 +22,7 @@ async fn removing_what_is_missing_is_fine_and_its_status_is_not_found() {
     rig.remove_sandbox("0123").await.unwrap();
     rig.remove_image("none:1").await.unwrap();
     assert_eq!(rig.status(&id).await.unwrap_err().code(), Code::NotFound);
-    let found: Vec<Found> = rig.sim.calls().iter().map(|call| call.found).collect();
-    let exited = Found::Container(ContainerState::ContainerExited);
-    assert_eq!(
-        found,
-        [exited, Found::Nothing, Found::Nothing, Found::Nothing]
-    );
+    assert_eq!(codes(&rig.sim.calls()), [Code::Ok; 4]);
     assert_eq!(rig.sim.harm_count(), 0);
 }
 
@@ -154,7 +149,6 @@ async fn the_second_of_two_removals_at_once_is_refused() {
     });
     first.unwrap();
     assert_eq!(rig.sim.peak_removals_in_flight(), 2);
-    assert_eq!(rig.sim.calls()[1].in_flight, 2);
     assert!(rig.sim.container(&id).is_none());
 }
 

@@ -27,7 +27,7 @@ pub(super) fn answer(sim: &Sim) -> ListPodsResponse {
                 annotations: BTreeMap::from([annotation]),
             }),
             status: Some(PodStatus {
-                phase: pod.phase.label().to_owned(),
+                phase: format!("{:?}", pod.phase),
             }),
             spec: Some(PodSpec {
                 node_name: NODE_NAME.to_owned(),
