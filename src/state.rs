@@ -12,6 +12,7 @@ mod database;
 mod evidence;
 mod files;
 mod filter;
+mod health;
 mod hold;
 mod journal;
 mod lines;
@@ -35,6 +36,7 @@ pub use evidence::{
     EvidenceBounds, EvidenceFilter, EvidenceFound, EvidenceOf, EvidenceRoom, ID_PREFIX_MIN,
 };
 pub use filter::{Question, ResultPage, ask};
+pub use health::StateStatus;
 pub use journal::{Journal, Opened};
 pub use lines::LinesTo;
 pub use lock::{LockHeld, LockHolder, held};
@@ -44,4 +46,3 @@ pub use passes::{History, interrupt};
 pub use past::{Past, PastQuestion, RemovedOfPod};
 pub use snapshots::SnapshotBefore;
 pub use store::{Stored, read_ages, read_failures, read_outage};
-pub use writer::StateStatus;

@@ -16,15 +16,14 @@ use tokio::sync::{Semaphore, oneshot};
 use super::ages::ImageAges;
 use super::database::{Database, DatabaseLimits, Error, Writing};
 use super::filter::Question;
+use super::health::{self, StateStatus, WriterHealth};
 use super::hold;
 use super::lines::{Lines, LinesTo};
 use super::lock::LockHeld;
 use super::outage::OutageWrite;
 use super::passes::{self, RemovalEnd, RemovalIntent};
 use super::store::{StateDir, Stored};
-use super::writer::{
-    self, PassPhase, StateStatus, WaitingOutcomes, Writer, WriterHealth, WriterJob,
-};
+use super::writer::{PassPhase, WaitingOutcomes, WriterJob};
 use crate::gc::Removal;
 use crate::model::{FleetHold, Pass, RemovalOutcome, Target, Text};
 use prometheus_client::metrics::counter::Counter;
@@ -99,11 +98,8 @@ impl Journal {
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let (to, opened) = oneshot::channel();
         let thread = std::thread::Builder::new().name("state".to_owned());
-        let writer = Writer {
-            store: StateDir::new(dir, limits),
-            health: Arc::clone(&health),
-        };
-        let thread = thread.spawn(move || writer.run(&jobs, to));
+        let state = StateDir::new(dir, limits, Arc::clone(&health));
+        let thread = thread.spawn(move || state.run(&jobs, to));
         let stored = match (thread, tokio::time::timeout(OPEN_PATIENCE, opened).await) {
             (Ok(_), Ok(Ok(found))) => found?,
             (Err(error), _) => without(&health, &format!("{NO_THREAD}: {error}")),
@@ -136,7 +132,7 @@ impl Journal {
         let mut status = inner.health.status();
         if inner.owes() {
             let error = || "the disk gives no answer; what passes write waits".to_owned();
-            status.errors.entry(writer::JOURNAL).or_insert_with(error);
+            status.errors.entry(health::JOURNAL).or_insert_with(error);
         }
         status
     }
@@ -226,7 +222,7 @@ impl Journal {
 
     /// Saves image ages, in place of ages that still wait.
     pub fn save_ages(&self, ages: &ImageAges) {
-        self.put_newest(|it| &it.ages, ages.clone(), Writer::write_ages);
+        self.put_newest(|it| &it.ages, ages.clone(), StateDir::write_ages);
     }
 
     /// Writes the hold of all nodes in place of the last one; `None`: nothing is held.
@@ -239,7 +235,7 @@ impl Journal {
     /// Writes since when a list has been over its limit (`None`: none is), in place of what still waits: each look
     /// writes it.
     pub fn outage(&self, since: Option<Timestamp>) {
-        self.put_newest(|it| &it.outage, OutageWrite(since), Writer::write_outage);
+        self.put_newest(|it| &it.outage, OutageWrite(since), StateDir::write_outage);
     }
 
     /// Takes since when an outage of an earlier run lasts: known once the database is open, which may be long after the
@@ -292,7 +288,7 @@ impl Journal {
     async fn answered<T: Send + 'static>(
         &self,
         at_most: Duration,
-        job: impl FnOnce(&mut Writer, oneshot::Sender<Result<T, Error>>) + Send + 'static,
+        job: impl FnOnce(&mut StateDir, oneshot::Sender<Result<T, Error>>) + Send + 'static,
     ) -> Result<T, Error> {
         let inner = self.inner.as_deref().ok_or(Error::Closed)?;
         let (to, answer) = oneshot::channel();
@@ -360,7 +356,7 @@ impl Journal {
         &self,
         place: fn(&WriterHealth) -> &Mutex<Option<T>>,
         value: T,
-        write: fn(&mut Writer),
+        write: fn(&mut StateDir),
     ) {
         let Some(inner) = self.inner.as_deref() else {
             return;
@@ -378,7 +374,7 @@ impl Journal {
         phase: PassPhase,
         write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send + 'static,
     ) {
-        self.send(records, move |writer| writer.write(phase, records, write));
+        self.send(records, move |state| state.record(phase, records, write));
     }
 
     /// Says whether the disk still owes an answer.
@@ -390,7 +386,7 @@ impl Journal {
     pub(super) fn send(
         &self,
         records: usize,
-        job: impl FnOnce(&mut Writer) + Send + 'static,
+        job: impl FnOnce(&mut StateDir) + Send + 'static,
     ) -> bool {
         let Some(inner) = self.inner.as_deref() else {
             return false;
@@ -461,10 +457,8 @@ mod tests {
         }
         // Once the disk answers, later calls wait for it again.
         let limits = crate::state::Config::default().limits(0);
-        let mut writer = Writer {
-            store: StateDir::new("/s".into(), limits),
-            health: Arc::clone(&journal.inner.as_deref().unwrap().health),
-        };
+        let health = Arc::clone(&journal.inner.as_deref().unwrap().health);
+        let mut writer = StateDir::new("/s".into(), limits, health);
         for job in jobs.try_iter() {
             job(&mut writer);
         }
@@ -554,10 +548,9 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let limits = crate::state::Config::default().limits(0);
-        let mut store = StateDir::new(dir.path().to_owned(), limits);
-        store.open().unwrap();
         let health = Arc::clone(&journal.inner.as_deref().unwrap().health);
-        let mut writer = Writer { store, health };
+        let mut writer = StateDir::new(dir.path().to_owned(), limits, health);
+        writer.open().unwrap();
         for job in jobs.try_iter() {
             job(&mut writer);
         }

@@ -23,7 +23,7 @@ impl Journal {
         }
         let pass_id = pass_id.to_owned();
         self.send(1, move |writer| {
-            if !writer.store.is_open() {
+            if !writer.is_open() {
                 return;
             }
             // Before the transaction, which keeps other processes from writing.

@@ -2,12 +2,14 @@
 //! start.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use rusqlite::Connection;
 
 use super::ages::ImageAges;
 use super::database::{Database, DatabaseLimits, Error, NAME, Sync, Writing, evidence_room};
+use super::health::WriterHealth;
 use super::lock::{Lock, Unusable};
 use super::passes::{self, History};
 use super::{files, hold, outage};
@@ -33,6 +35,7 @@ pub struct Stored {
 pub(super) struct StateDir {
     dir: PathBuf,
     limits: DatabaseLimits,
+    pub(super) health: Arc<WriterHealth>,
     lock: Option<Lock>,
     database: Option<Database>,
     /// Damage that a later call met: what the next opening sets aside.
@@ -43,10 +46,11 @@ pub(super) struct StateDir {
 
 impl StateDir {
     /// Returns a store; touches no file yet.
-    pub(super) fn new(dir: PathBuf, limits: DatabaseLimits) -> Self {
+    pub(super) fn new(dir: PathBuf, limits: DatabaseLimits, health: Arc<WriterHealth>) -> Self {
         Self {
             dir,
             limits,
+            health,
             lock: None,
             database: None,
             damage: None,
@@ -73,6 +77,12 @@ impl StateDir {
 
     /// Opens everything that is not open yet. May be called again after a failure.
     pub(super) fn open(&mut self) -> Result<Stored, Unusable> {
+        let opened = self.open_missing();
+        self.health.noted(self.is_locked(), self.is_open());
+        opened
+    }
+
+    fn open_missing(&mut self) -> Result<Stored, Unusable> {
         if self.lock.is_none() {
             self.lock = Some(Lock::take(&self.dir)?);
         }
@@ -163,18 +173,6 @@ impl StateDir {
         changed
     }
 
-    /// Says whether a part of the room is still to be claimed.
-    pub(super) fn has_to_claim(&self) -> bool {
-        self.claims && self.is_open()
-    }
-
-    /// Claims a part of the room for the records and for the log of writes.
-    pub(super) fn claim_some(&mut self) -> Result<(), Error> {
-        let is_claimed = self.change(Database::claim_some)?;
-        self.claims = !is_claimed;
-        Ok(())
-    }
-
     /// Has the room claimed anew that evidence or snapshots took from the records.
     pub(super) fn claim_what_was_taken(&mut self) {
         if let Some(database) = &mut self.database {
@@ -188,19 +186,22 @@ impl StateDir {
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
         let database = self.database.as_ref().ok_or(Error::Closed)?;
-        let answer = read(database.connection()).map_err(Error::from);
-        if let Err(error) = &answer
-            && error.is_malformed()
-        {
-            self.distrust(error.to_string());
-        }
-        answer
+        read(database.connection()).map_err(|cause| {
+            let why = cause.to_string();
+            let error = Error::from(cause);
+            tracing::warn!(%error, "the state cannot be read");
+            if error.is_malformed() {
+                self.distrust(error.to_string());
+            }
+            Error::Unreadable(why)
+        })
     }
 
     /// Closes a database that turns out to be damaged; the next opening sets it aside.
     fn distrust(&mut self, why: String) {
         self.damage = Some(why);
         self.database = None;
+        self.health.noted(self.is_locked(), false);
     }
 }
 

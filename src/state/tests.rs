@@ -18,9 +18,10 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::oneshot;
 
 use super::database::{DatabaseLimits, NAME, Sync, Writing, make_room};
+use super::health::WriterHealth;
 use super::passes::{self, History, RemovalEnd, RemovalIntent};
 use super::store::{StateDir, Stored};
-use super::writer::{Writer, WriterHealth, WriterJob};
+use super::writer::WriterJob;
 use crate::gc::{Removal, Subject};
 use crate::model::{
     Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodRef, PodUid, PodsReport,
@@ -133,12 +134,18 @@ fn put(writing: &Writing<'_>, entry: Entry) -> rusqlite::Result<()> {
     }
 }
 
+fn state_dir(dir: &Path, limits: DatabaseLimits) -> StateDir {
+    let health = WriterHealth::new(Counter::default(), dir.to_owned());
+    StateDir::new(dir.to_owned(), limits, Arc::new(health))
+}
+
 /// One process on a directory: opens, writes, dies.
 fn live_with(dir: &Path, limits: DatabaseLimits, entries: &[Entry]) -> (StateDir, Stored) {
-    let mut store = StateDir::new(dir.to_owned(), limits);
+    let mut store = state_dir(dir, limits);
     let found = store.open().unwrap();
-    // Damage that it meets shows at the next write.
-    while store.has_to_claim() && store.claim_some().is_ok() {}
+    while store.claims {
+        store.claim_some();
+    }
     for entry in entries {
         let entry = entry.clone();
         store.write(Sync::Later, |it| put(it, entry)).unwrap();
@@ -205,7 +212,7 @@ fn a_place_that_is_no_directory_is_said_to_be_none() {
     fs::write(&file, "").unwrap();
     std::os::unix::fs::symlink(dir.path().join("nowhere"), &link).unwrap();
     for place in [file, link] {
-        let mut store = StateDir::new(place, SMALL);
+        let mut store = state_dir(&place, SMALL);
         let error = format!("{:?}", store.open().unwrap_err());
         assert!(error.contains("it is no directory"), "{error}");
     }
@@ -517,15 +524,11 @@ fn a_lock_whose_holder_the_disk_tells_late_stops_passes_until_it_is_free() {
     for waits in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let (holder, _) = live_with(dir.path(), SMALL, &[]);
-        let health = Arc::new(WriterHealth::new(Counter::default(), dir.path().to_owned()));
         let (queue, jobs) = sync_channel(8);
-        let store = StateDir::new(dir.path().to_owned(), SMALL);
+        let writer = state_dir(dir.path(), SMALL);
+        let health = Arc::clone(&writer.health);
         let (opened, caller) = oneshot::channel();
         let _caller = waits.then_some(caller);
-        let writer = Writer {
-            store,
-            health: Arc::clone(&health),
-        };
         let thread = std::thread::spawn(move || writer.run(&jobs, opened));
         let locked = || {
             let (to, answer) = oneshot::channel();
