@@ -39,7 +39,7 @@ pub use filter::{Question, ResultPage, ask};
 pub use health::StateStatus;
 pub use journal::{Journal, Opened};
 pub use lines::LinesTo;
-pub use lock::{LockHeld, LockHolder, held};
+pub use lock::{LockHeld, held};
 pub use owner::{FileOwner, give};
 pub use parameters::Parameters;
 pub use passes::{History, interrupt};

@@ -186,8 +186,6 @@ pub(super) struct Database {
     ahead_bytes: u64,
     /// Until then nothing is written: another process kept the log from being used again.
     refused_until: Option<Instant>,
-    /// What was set last.
-    sync: Option<Sync>,
 }
 
 /// Whether a write waits until it is on the disk.
@@ -229,7 +227,6 @@ impl Database {
             process: 0,
             ahead_bytes: 0,
             refused_until: None,
-            sync: None,
         };
         database.migrate()?;
         let pages = limits.max_bytes() / PAGE_BYTES;
@@ -288,7 +285,7 @@ impl Database {
             self.shorten_log()?;
         }
         let free = self.free_bytes()?;
-        self.synchronize(sync)?;
+        self.pragma("synchronous", if sync == Sync::Now { 2 } else { 1 })?;
         let (process, limits) = (self.process, self.limits);
         let sql = self
             .connection
@@ -325,15 +322,6 @@ impl Database {
             .connection
             .prepare_cached(&format!("PRAGMA {pragma}"))?;
         Ok(count.query_row([], |row| row.get(0))?)
-    }
-
-    /// Sets whether the next transactions wait for the disk.
-    fn synchronize(&mut self, sync: Sync) -> Result<(), Error> {
-        if self.sync != Some(sync) {
-            self.pragma("synchronous", if sync == Sync::Now { 2 } else { 1 })?;
-            self.sync = Some(sync);
-        }
-        Ok(())
     }
 
     fn pragma(&self, name: &str, value: u64) -> Result<(), Error> {

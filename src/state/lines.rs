@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use super::passes::RemovalEnd;
 use crate::model::{Pass, escape};
 use crate::system::clock;
+use crate::system::file::regular;
 
 /// Lines that may wait.
 const QUEUE_MAX: usize = 4096;
@@ -194,9 +195,5 @@ fn open_lines(path: &Path) -> io::Result<File> {
         .create(true)
         .mode(0o640)
         .custom_flags(flags);
-    let file = options.open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    Ok(file)
+    regular(options.open(path)?)
 }

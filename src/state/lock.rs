@@ -1,7 +1,6 @@
 //! The lock that allows one crisweep per node: a lock on a file in the state directory. The kernel releases
 //! it when the process ends, however it ends.
 
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -22,33 +21,10 @@ const LINE_BYTES: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("another crisweep works on this node: {holder} holds {}", path.display())]
 pub struct LockHeld {
-    /// The holder.
-    pub holder: LockHolder,
+    /// The holder: its pid in its own namespace, and the name of its machine or container.
+    pub holder: String,
     /// The lock file.
     pub path: PathBuf,
-}
-
-/// The holder of the lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LockHolder {
-    /// A process: its id in its own namespace, and the name of its machine or container.
-    Process {
-        /// Its id.
-        pid: u32,
-        /// Its host's name.
-        host: String,
-    },
-    /// It could not write its id.
-    Unnamed,
-}
-
-impl fmt::Display for LockHolder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Process { pid, host } => write!(f, "pid {pid} (on {host})"),
-            Self::Unnamed => write!(f, "a process that could not write its pid"),
-        }
-    }
 }
 
 /// Why nothing is stored.
@@ -137,19 +113,16 @@ fn line() -> String {
     format!("{line}{}\n", " ".repeat(width))
 }
 
-fn holder(mut file: &File) -> LockHolder {
+fn holder(mut file: &File) -> String {
     let mut text = String::new();
     let read = Read::by_ref(&mut file)
         .take(LINE_BYTES as u64)
         .read_to_string(&mut text);
     let mut words = text.split_whitespace();
-    let pid = words.next().and_then(|word| word.parse().ok());
+    let pid: Option<u32> = words.next().and_then(|word| word.parse().ok());
     match (read, pid, words.next()) {
-        (Ok(_), Some(pid), Some(host)) => LockHolder::Process {
-            pid,
-            host: host.to_owned(),
-        },
-        _ => LockHolder::Unnamed,
+        (Ok(_), Some(pid), Some(host)) => format!("pid {pid} (on {host})"),
+        _ => "a process that could not write its pid".to_owned(),
     }
 }
 
@@ -167,7 +140,6 @@ mod tests {
             panic!("taken twice");
         };
         let pid = std::process::id();
-        assert!(matches!(held.holder, LockHolder::Process { pid: p, .. } if p == pid));
         assert!(held.to_string().contains(&format!("pid {pid} ")), "{held}");
         assert_eq!(super::held(dir.path()), Some(held));
         drop(lock);
@@ -195,7 +167,8 @@ mod tests {
             let Err(Unusable::Held(held)) = Lock::take(dir.path()) else {
                 panic!("taken twice");
             };
-            assert_eq!(held.holder, LockHolder::Unnamed, "{text:?}");
+            let unnamed = "a process that could not write its pid";
+            assert_eq!(held.holder, unnamed, "{text:?}");
         }
     }
 }
