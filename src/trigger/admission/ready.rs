@@ -42,14 +42,8 @@ impl Admissions {
             .collect()
     }
 
-    /// Returns when the first target of a waiting pass may begin; `None` if one may begin now.
-    pub fn not_before(&self, queued: &QueuedPass, now: Duration) -> Option<Duration> {
-        let (first, _) = self.first_ready_at(queued)?;
-        (first > now).then_some(first)
-    }
-
     /// Returns when the first target of a waiting pass may begin, and what sets that.
-    fn first_ready_at(&self, queued: &QueuedPass) -> Option<(Duration, &'static str)> {
+    pub(super) fn first_ready_at(&self, queued: &QueuedPass) -> Option<(Duration, &'static str)> {
         let targets = queued.targets.iter();
         let each = targets.map(|target| self.ready_at(queued, *target));
         each.min_by_key(|(at, _)| *at)

@@ -22,7 +22,7 @@ fn a_trigger_in_the_cool_down_waits_exactly_until_its_end() {
         merged("b")
     );
     let ticket = waiting(&admissions, "b").unwrap();
-    assert_eq!(admissions.not_before(ticket, at(12)), Some(at(70)));
+    assert_eq!(admissions.first_ready_at(ticket).unwrap().0, at(70));
     assert_eq!(admissions.due(at(12)), Some(at(70)));
     assert_eq!(next(&mut admissions, at(69)), None);
     assert_eq!(next(&mut admissions, at(70)).unwrap().id, "b");
@@ -207,10 +207,8 @@ fn a_pass_that_left_something_for_a_time_is_followed_by_another_once() {
     assert_eq!(follow_up.targets, set(CONTAINERS));
     let trigger = follow_up.automatic_trigger().unwrap();
     assert_eq!((trigger.cause, trigger.follow_up), (Cause::Alert, true));
-    assert_eq!(
-        admissions.not_before(&follow_up, at(11)),
-        Some(at(10 + 1800))
-    );
+    let (first, _) = admissions.first_ready_at(&follow_up).unwrap();
+    assert_eq!(first, at(10 + 1800));
     // A repetition of the alert reports the follow-up.
     assert_eq!(
         admissions.admit(alert(1, BOTH), "x", at(11)),
@@ -312,10 +310,8 @@ fn a_follow_up_joins_the_pending_pass() {
     assert_eq!(leave_containers(&mut admissions, 10), None);
     let (ticket, rest) = admissions.next(at(70), || "c".to_owned()).unwrap();
     assert_eq!((ticket.id.as_str(), ticket.targets), ("b", set(SANDBOXES)));
-    assert_eq!(
-        admissions.not_before(&rest.unwrap(), at(70)),
-        Some(at(1810))
-    );
+    let (first, _) = admissions.first_ready_at(&rest.unwrap()).unwrap();
+    assert_eq!(first, at(1810));
 }
 
 #[test]
