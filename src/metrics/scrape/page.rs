@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use prometheus_client::encoding::text::encode_registry;
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::metrics::gauges;
 use crate::model::{cut, escape};
@@ -53,7 +54,7 @@ impl MetricsPage {
                 once.push(sample);
             }
         }
-        self.add(name, help, FamilySamples::Gauge(once));
+        self.add(name, help, FamilySamples(once));
     }
 
     pub(super) fn figure(&mut self, name: FamilyName, help: &str, value: impl Into<SampleValue>) {
@@ -61,8 +62,11 @@ impl MetricsPage {
     }
 
     /// Adds a counter without labels, whose value comes from elsewhere.
-    pub(super) fn counter(&mut self, name: FamilyName, help: &str, value: impl Into<SampleValue>) {
-        self.add(name, help, FamilySamples::Counter(value.into()));
+    pub(super) fn counter<N>(&mut self, name: FamilyName, help: &str, value: N)
+    where
+        ConstCounter<N>: Metric,
+    {
+        self.add(name, help, ConstCounter::new(value));
     }
 
     /// Adds an info metric; the library adds `_info` to its name.
@@ -76,10 +80,10 @@ impl MetricsPage {
         self.registry.register(name, help, Info::new(labels));
     }
 
-    fn add(&mut self, FamilyName(name, unit): FamilyName, help: &str, samples: FamilySamples) {
+    fn add(&mut self, FamilyName(name, unit): FamilyName, help: &str, metric: impl Metric) {
         match unit {
-            Some(unit) => self.registry.register_with_unit(name, help, unit, samples),
-            None => self.registry.register(name, help, samples),
+            Some(unit) => self.registry.register_with_unit(name, help, unit, metric),
+            None => self.registry.register(name, help, metric),
         }
     }
 
@@ -156,27 +160,13 @@ impl From<Timestamp> for SampleValue {
     }
 }
 
-/// The samples of a family.
+/// The samples of a gauge, in this order.
 #[derive(Debug)]
-enum FamilySamples {
-    /// In this order.
-    Gauge(Vec<Sample>),
-    /// Without labels.
-    Counter(SampleValue),
-}
+struct FamilySamples(Vec<Sample>);
 
 impl EncodeMetric for FamilySamples {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let samples = match self {
-            Self::Gauge(samples) => samples,
-            Self::Counter(SampleValue::Whole(value)) => {
-                return encoder.encode_counter::<NoLabelSet, _, f64>(value, None);
-            }
-            Self::Counter(SampleValue::Float(value)) => {
-                return encoder.encode_counter::<NoLabelSet, _, f64>(value, None);
-            }
-        };
-        for Sample { labels, value } in samples {
+        for Sample { labels, value } in &self.0 {
             if labels.is_empty() {
                 value.encode(&mut encoder)?;
             } else {
@@ -187,14 +177,11 @@ impl EncodeMetric for FamilySamples {
     }
 
     fn metric_type(&self) -> MetricType {
-        match self {
-            Self::Gauge(_) => MetricType::Gauge,
-            Self::Counter(_) => MetricType::Counter,
-        }
+        MetricType::Gauge
     }
 
     fn is_empty(&self) -> bool {
-        matches!(self, Self::Gauge(samples) if samples.is_empty())
+        self.0.is_empty()
     }
 }
 
