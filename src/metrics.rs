@@ -71,7 +71,7 @@ impl Metrics {
             return;
         }
         for (&target, report) in &pass.targets {
-            series.passes.count((target, cause, outcome));
+            series.passes.count(((target, cause), outcome));
             series.already_gone.add(target, report.already_gone);
             series.skipped.add(target, report.skipped);
         }
@@ -147,7 +147,7 @@ impl Metrics {
             for (target, outcome) in <(Target, Outcome)>::combinations() {
                 // An interrupted pass is counted at a start, so `increase()` never sees it.
                 if outcome != Outcome::Interrupted {
-                    self.passes.get((target, cause, outcome));
+                    self.passes.get(((target, cause), outcome));
                 }
             }
         }

@@ -50,7 +50,7 @@ macro_rules! series {
 }
 
 series! {
-    passes: Table<(Target, Cause, Outcome), Counter> = Table::default(),
+    passes: Table<((Target, Cause), Outcome), Counter> = Table::default(),
         "passes", "Passes that ended, once for each of their targets; without dry runs";
     dry_runs: Table<Cause, Counter> = Table::default(),
         "dry_runs", "Dry runs that ended";

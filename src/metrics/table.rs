@@ -21,7 +21,7 @@ pub(crate) trait Label:
     const VALUES: &'static [Self] = Self::VARIANTS;
 }
 
-/// A set of labels: one label, or a tuple of them.
+/// A set of labels: one label, or a pair of a set and one more label.
 pub(crate) trait LabelSet: Copy + Eq + fmt::Debug + Send + Sync + 'static {
     fn combinations() -> Vec<Self>;
     /// Returns names and values.
@@ -38,30 +38,17 @@ impl<A: Label> LabelSet for A {
     }
 }
 
-impl<A: Label, B: Label> LabelSet for (A, B) {
+impl<A: LabelSet, B: Label> LabelSet for (A, B) {
     fn combinations() -> Vec<Self> {
-        A::VALUES
-            .iter()
-            .flat_map(|&a| B::VALUES.iter().map(move |&b| (a, b)))
-            .collect()
-    }
-
-    fn pairs(self) -> Vec<(&'static str, &'static str)> {
-        vec![(A::NAME, self.0.into()), (B::NAME, self.1.into())]
-    }
-}
-
-impl<A: Label, B: Label, C: Label> LabelSet for (A, B, C) {
-    fn combinations() -> Vec<Self> {
-        <(A, B)>::combinations()
+        A::combinations()
             .into_iter()
-            .flat_map(|(a, b)| C::VALUES.iter().map(move |&c| (a, b, c)))
+            .flat_map(|a| B::VALUES.iter().map(move |&b| (a, b)))
             .collect()
     }
 
     fn pairs(self) -> Vec<(&'static str, &'static str)> {
-        let mut pairs = (self.0, self.1).pairs();
-        pairs.extend(self.2.pairs());
+        let mut pairs = self.0.pairs();
+        pairs.push((B::NAME, self.1.into()));
         pairs
     }
 }
