@@ -45,7 +45,7 @@ pub(super) async fn guard(
     next: Next,
 ) -> Response {
     if is_passed_on(request.headers()) {
-        peer = peer.as_proxy();
+        peer.note_proxy();
         request.extensions_mut().insert(peer.clone());
     }
     let config = service.config();
