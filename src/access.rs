@@ -26,13 +26,12 @@ use crate::kubernetes::ApiServer;
 use crate::model::{Caller, CallerKind, labelled};
 use crate::system::blocking::{BlockingPool, NoAnswer};
 pub use config::{Config, Listen};
-pub use digest::NoRandomness;
 use passwords::{PasswordVerdict, Passwords};
 pub use peer::Peer;
 use review::{Review, Reviewed};
 use tls::{PeerIdentity, Tls};
 use tokens::Tokens;
-use web_config::{ClientAuth, TlsServerConfig, WebConfig};
+use web_config::{ClientAuth, WebConfig};
 use web_config_watch::{WebConfigInForce, WebConfigWatch};
 
 /// The user name with which a token of a file is a password.
@@ -106,9 +105,6 @@ pub enum Error {
     /// A name that may act, or an account's token, can never be proved.
     #[error("{0}")]
     WithoutEffect(String),
-    /// The system has no randomness.
-    #[error(transparent)]
-    NoRandomness(#[from] NoRandomness),
 }
 
 /// The credentials in force.
@@ -118,18 +114,20 @@ pub struct Access {
     web: Option<Arc<WebConfigWatch>>,
     /// Follows the web configuration file until this value ends.
     _following: JoinSet<()>,
-    passwords: Passwords,
     review: Option<Review>,
     act_users: Vec<String>,
     act_client_sans: Vec<String>,
-    disks: Disks,
+    lasting: Lasting,
 }
 
-/// Threads for the files. They outlive a reload: on a disk that hangs, each would lose some more.
+/// What outlives a reload.
 #[derive(Clone, Debug)]
-struct Disks {
-    tokens: BlockingPool,
-    web: BlockingPool,
+struct Lasting {
+    /// Users must not wait for theirs again.
+    passwords: Passwords,
+    /// Threads for the files: on a disk that hangs, each reload would lose some more.
+    token_disk: BlockingPool,
+    web_disk: BlockingPool,
 }
 
 impl Access {
@@ -138,14 +136,15 @@ impl Access {
     /// # Errors
     /// If a file is unusable.
     pub async fn new(config: &Config, api_server: Option<ApiServer>) -> Result<Self, Error> {
-        let disks = Disks {
-            tokens: BlockingPool::new(2),
-            web: BlockingPool::new(1),
+        let lasting = Lasting {
+            passwords: Passwords::default(),
+            token_disk: BlockingPool::new(2),
+            web_disk: BlockingPool::new(1),
         };
-        Self::with(Passwords::new()?, disks, config, api_server).await
+        Self::with(lasting, config, api_server).await
     }
 
-    /// Reads the credentials again. Remembers the passwords that were checked: users must not wait for theirs again.
+    /// Reads the credentials again. Remembers the passwords that were checked.
     ///
     /// # Errors
     /// If a file is unusable.
@@ -154,21 +153,20 @@ impl Access {
         config: &Config,
         api_server: Option<ApiServer>,
     ) -> Result<Self, Error> {
-        let (passwords, disks) = (self.passwords.clone(), self.disks.clone());
-        Self::with(passwords, disks, config, api_server).await
+        Self::with(self.lasting.clone(), config, api_server).await
     }
 
     async fn with(
-        passwords: Passwords,
-        disks: Disks,
+        lasting: Lasting,
         config: &Config,
         api_server: Option<ApiServer>,
     ) -> Result<Self, Error> {
-        let tokens = Tokens::new(config.bearer_token_files.clone(), disks.tokens.clone()).await?;
+        let files = config.bearer_token_files.clone();
+        let tokens = Tokens::new(files, lasting.token_disk.clone()).await?;
         let web = match config.config_file.clone() {
             Some(path) => {
                 let open = move || WebConfigWatch::open(&path);
-                Some(disks.web.run(OPEN_TIMEOUT, open).await??)
+                Some(lasting.web_disk.run(OPEN_TIMEOUT, open).await??)
             }
             None => None,
         };
@@ -181,17 +179,16 @@ impl Access {
                 let why = "web.token_review.enabled: no API server is known";
                 return Err(Error::WithoutEffect(why.to_owned()));
             }
-            (true, Some(api_server)) => Some(Review::new(api_server)?),
+            (true, Some(api_server)) => Some(Review::new(api_server)),
         };
         Ok(Self {
             tokens,
             _following: web.iter().cloned().map(WebConfigWatch::follow).collect(),
             web,
-            passwords,
             review,
             act_users: config.act_users.clone(),
             act_client_sans: config.act_client_sans.clone(),
-            disks,
+            lasting,
         })
     }
 
@@ -255,7 +252,8 @@ impl Access {
         let verdict = match password {
             Some(password) => {
                 let client = asking.peer.client();
-                self.passwords.check(users, client, &user, &password).await
+                let passwords = &self.lasting.passwords;
+                passwords.check(users, client, &user, &password).await
             }
             None => PasswordVerdict::Wrong,
         };
@@ -347,11 +345,9 @@ impl Access {
 
     /// Says whether the handshake demands a certificate, and verifies it.
     pub fn demands_certificates(&self) -> bool {
-        let demands = |tls: &TlsServerConfig| {
-            matches!(tls.client_auth, ClientAuth::RequireAndVerifyClientCert(_))
-        };
+        let demands = |it: &ClientAuth| it.is_mandatory && it.trusted.is_some();
         let in_force = self.in_force();
-        in_force.is_some_and(|it| it.web.tls.as_ref().is_some_and(demands))
+        in_force.is_some_and(|it| it.web.client_auth().is_some_and(demands))
     }
 
     fn takes_tokens(&self) -> bool {
@@ -516,7 +512,7 @@ mod tests {
             let (end, may_end) = channel::<()>();
             let hangs = move || may_end.recv().is_ok();
             let short = Duration::from_millis(20);
-            assert!(access.disks.tokens.run(short, hangs).await.is_err());
+            assert!(access.lasting.token_disk.run(short, hangs).await.is_err());
             ends.push(end);
         }
         let refused = access.renew(&Config::default(), None).await.unwrap_err();

@@ -22,7 +22,8 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Overrides;
-use crate::state::FileOwner;
+use crate::model::setting::TextKind;
+use crate::system::file::FileOwner;
 use crate::telemetry;
 use check::CheckArgs;
 use command::args::{GcArgs, PlanArgs};
@@ -218,15 +219,8 @@ pub enum Output {
 
 fn owner(text: &str) -> Result<FileOwner, String> {
     // The largest number means "leave it as it is" to the kernel.
-    let number = |text: &str| text.parse().ok().filter(|number| *number != u32::MAX);
-    text.split_once(':')
-        .and_then(|(uid, gid)| {
-            Some(FileOwner {
-                uid: number(uid)?,
-                gid: number(gid)?,
-            })
-        })
-        .ok_or_else(|| "must be a user and a group as numbers, such as 65532:0".to_owned())
+    let owner = FileOwner::read(text).filter(|it| ![it.uid, it.gid].contains(&u32::MAX));
+    owner.ok_or_else(|| "must be a user and a group as numbers, such as 65532:0".to_owned())
 }
 
 #[cfg(test)]

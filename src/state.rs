@@ -40,7 +40,7 @@ pub use health::StateStatus;
 pub use journal::{Journal, Opened};
 pub use lines::LinesTo;
 pub use lock::{LockHeld, held};
-pub use owner::{FileOwner, give};
+pub use owner::give;
 pub use parameters::Parameters;
 pub use passes::{History, interrupt};
 pub use past::{Past, PastQuestion, RemovedOfPod};

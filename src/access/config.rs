@@ -11,6 +11,7 @@ use crate::model::setting::{
     AbsolutePath, As, ListOf, One, Optional, SettingForm, SocketPath, TextKind, is_host_name,
     settings,
 };
+use crate::system::file::FileOwner;
 
 settings! {
     /// `web:` - the HTTP server.
@@ -26,8 +27,8 @@ settings! {
         #[serde(with = "As::<One<SocketMode>>")]
         pub socket_mode: SocketMode = SocketMode(0o660),
         /// The owner of the unix sockets, as `uid:gid`. `null`: the service's own.
-        #[serde(with = "As::<Optional<SocketOwner>>")]
-        pub socket_owner: Option<SocketOwner> = None,
+        #[serde(with = "As::<Optional<FileOwner>>")]
+        pub socket_owner: Option<FileOwner> = None,
         /// Names that requests may use for this service, besides addresses, `localhost` and the node's. With a dot
         /// before it a name stands for all that have one label more, such as those of a headless Service's pods.
         #[serde(with = "As::<ListOf<HostName>>")]
@@ -190,23 +191,7 @@ impl TextKind for SocketMode {
     }
 }
 
-/// The owner of a unix socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(into = "String")]
-pub struct SocketOwner {
-    /// The user.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
-}
-
-impl From<SocketOwner> for String {
-    fn from(SocketOwner { uid, gid }: SocketOwner) -> Self {
-        format!("{uid}:{gid}")
-    }
-}
-
-impl TextKind for SocketOwner {
+impl TextKind for FileOwner {
     type Value = Self;
     const MUST_BE: &str = "a user and a group as numbers, such as \"0:65532\"";
 

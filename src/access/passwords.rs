@@ -20,7 +20,7 @@ use ring::hmac;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use super::digest::{Digest, NoRandomness, digest, random_key};
+use super::digest::{Digest, KEY, digest};
 pub use hash::{BcryptHash, COST_MAX};
 
 /// Passwords that wait for their hash, that of the running computation included.
@@ -49,7 +49,6 @@ pub enum PasswordVerdict {
 pub struct Passwords(Arc<PasswordsInner>);
 
 struct PasswordsInner {
-    key: hmac::Key,
     /// The oldest makes room. Small enough to look through.
     right: Mutex<VecDeque<Digest>>,
     waiting: Mutex<BTreeMap<IpAddr, u32>>,
@@ -80,21 +79,18 @@ struct PasswordCheck {
     digest: Digest,
 }
 
-impl Passwords {
-    /// Remembers nothing yet.
-    ///
-    /// # Errors
-    /// If the system gives no random numbers.
-    pub fn new() -> Result<Self, NoRandomness> {
-        Ok(Self(Arc::new(PasswordsInner {
-            key: random_key()?,
+impl Default for Passwords {
+    fn default() -> Self {
+        Self(Arc::new(PasswordsInner {
             right: Mutex::default(),
             waiting: Mutex::default(),
             turn: Arc::new(Semaphore::new(1)),
             rounds: AtomicU64::new(0),
-        })))
+        }))
     }
+}
 
+impl Passwords {
     /// Checks a password. `peer` stands for the client ([`Peer::client`](super::Peer::client)), and bounds how many of
     /// its passwords wait.
     pub async fn check(
@@ -104,7 +100,7 @@ impl Passwords {
         user: &str,
         password: &[u8],
     ) -> PasswordVerdict {
-        let question = self.0.question(users, user, password);
+        let question = PasswordCheck::of(users, user, password);
         if self.0.remembers(&question) {
             return PasswordVerdict::Right;
         }
@@ -140,30 +136,6 @@ impl Passwords {
 }
 
 impl PasswordsInner {
-    fn question(&self, users: &BasicAuthUsers, user: &str, password: &[u8]) -> PasswordCheck {
-        let known = users.get(user);
-        let hash = known.cloned().unwrap_or_else(|| self.decoy(users, user));
-        let cost = hash.cost().to_le_bytes();
-        let texts = [user.as_bytes(), hash.salt(), hash.digest(), password, &cost];
-        let digest = digest(&self.key, &texts);
-        PasswordCheck {
-            hash,
-            is_known: known.is_some(),
-            digest,
-        }
-    }
-
-    /// Returns a hash that no password has. Its cost is that of some user, always the same for one name: with mixed
-    /// costs, too, an unknown name looks like a user's.
-    fn decoy(&self, users: &BasicAuthUsers, user: &str) -> BcryptHash {
-        let bytes = hmac::sign(&self.key, user.as_bytes());
-        let number = bytes.as_ref().iter().take(4);
-        let number = number.fold(0, |sum, byte| sum << 8 | usize::from(*byte));
-        let at = number.checked_rem(users.len()).unwrap_or(0);
-        let cost = users.values().nth(at).map(BcryptHash::cost);
-        BcryptHash::decoy(cost, bytes.as_ref())
-    }
-
     fn remembers(&self, question: &PasswordCheck) -> bool {
         self.right.lock().contains(&question.digest)
     }
@@ -171,9 +143,9 @@ impl PasswordsInner {
     fn compute(&self, question: &PasswordCheck, password: &[u8]) -> PasswordVerdict {
         let hash = &question.hash;
         self.rounds.fetch_add(1 << hash.cost(), Ordering::Relaxed);
-        let computed = hmac::sign(&self.key, &hash.compute(password));
+        let computed = hmac::sign(&KEY, &hash.compute(password));
         // Compares in constant time.
-        let is_equal = hmac::verify(&self.key, hash.digest(), computed.as_ref()).is_ok();
+        let is_equal = hmac::verify(&KEY, hash.digest(), computed.as_ref()).is_ok();
         if is_equal && question.is_known {
             remember(&mut self.right.lock(), question.digest);
             PasswordVerdict::Right
@@ -181,6 +153,32 @@ impl PasswordsInner {
             PasswordVerdict::Wrong
         }
     }
+}
+
+impl PasswordCheck {
+    fn of(users: &BasicAuthUsers, user: &str, password: &[u8]) -> Self {
+        let known = users.get(user);
+        let hash = known.cloned().unwrap_or_else(|| decoy(users, user));
+        let cost = hash.cost().to_le_bytes();
+        let texts = [user.as_bytes(), hash.salt(), hash.digest(), password, &cost];
+        let digest = digest(&texts);
+        Self {
+            hash,
+            is_known: known.is_some(),
+            digest,
+        }
+    }
+}
+
+/// Returns a hash that no password has. Its cost is that of some user, always the same for one name: with mixed
+/// costs, too, an unknown name looks like a user's.
+fn decoy(users: &BasicAuthUsers, user: &str) -> BcryptHash {
+    let bytes = hmac::sign(&KEY, user.as_bytes());
+    let number = bytes.as_ref().iter().take(4);
+    let number = number.fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+    let at = number.checked_rem(users.len()).unwrap_or(0);
+    let cost = users.values().nth(at).map(BcryptHash::cost);
+    BcryptHash::decoy(cost, bytes.as_ref())
 }
 
 /// A place among those who wait, until it is dropped.

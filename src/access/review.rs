@@ -15,11 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
-use ring::hmac;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::digest::{Digest, NoRandomness, digest, random_key};
+use super::digest::digest;
 use super::tokens::TOKEN_MAX_BYTES;
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::system::blocking::BlockingPool;
@@ -60,7 +59,6 @@ pub struct Review {
     users: Arc<AnswerCache<Answer<Arc<User>>>>,
     /// Whether an account may do something.
     grants: Arc<AnswerCache<Answer<()>>>,
-    key: hmac::Key,
 }
 
 impl fmt::Debug for Review {
@@ -100,14 +98,11 @@ struct Reviewer {
 
 impl Review {
     /// Returns reviews by an API server; asks nothing yet.
-    ///
-    /// # Errors
-    /// If the system has no randomness.
-    pub fn new(api_server: ApiServer) -> Result<Self, NoRandomness> {
+    pub fn new(api_server: ApiServer) -> Self {
         // A call that its caller gave up must not make the others believe that the disk hangs.
         let disk = BlockingPool::new(CALLS_MAX);
         let client = ApiClient::new(api_server, ANSWER_MAX_BYTES, disk);
-        Ok(Self {
+        Self {
             reviewer: Arc::new(Reviewer {
                 client,
                 quotas: ReviewQuotas::new(),
@@ -115,8 +110,7 @@ impl Review {
             }),
             users: Arc::default(),
             grants: Arc::default(),
-            key: random_key()?,
-        })
+        }
     }
 
     /// Says whether the token's account may do `verb` on `path`. Each pair of them is one more question, so their
@@ -141,12 +135,13 @@ impl Review {
 
     async fn user(&self, token: &str, client: IpAddr) -> Answer<Arc<User>> {
         let (reviewer, text) = (Arc::clone(&self.reviewer), token.to_owned());
-        let digest = self.digest([token]);
+        let digest = digest(&[token.as_bytes()]);
         let owner = reviewer.quotas.owner(&digest, client);
         let of = owner.clone();
         let asking = async move {
             if !reviewer.quotas.admits(&of) {
-                return (Answer::Unknown(flooded()), None);
+                let why = "more unknown tokens come than are reviewed; try again later";
+                return (Answer::Unknown(why.to_owned()), None);
             }
             let user = reviewer.user(&text, &of).await;
             match &user {
@@ -162,7 +157,7 @@ impl Review {
     }
 
     async fn grant(&self, token: &str, user: Arc<User>, verb: &str, path: &str) -> Answer<()> {
-        let key = self.digest([token, verb, path]);
+        let key = digest(&[token, verb, path].map(str::as_bytes));
         let owner = QuotaOwner::Account(user.account());
         let reviewer = Arc::clone(&self.reviewer);
         let (verb, path) = (verb.to_owned(), path.to_owned());
@@ -173,10 +168,6 @@ impl Review {
         };
         let grant = self.grants.get(key, owner, asking).await;
         grant.unwrap_or_else(|too_many| Answer::Unknown(too_many.to_string()))
-    }
-
-    fn digest<const N: usize>(&self, texts: [&str; N]) -> Digest {
-        digest(&self.key, &texts.map(str::as_bytes))
     }
 }
 
@@ -242,10 +233,6 @@ impl Reviewer {
 fn late() -> String {
     let after = humantime::format_duration(CALL_TIMEOUT);
     format!("the API server gave no answer in {after}")
-}
-
-fn flooded() -> String {
-    "more unknown tokens come than are reviewed; try again later".to_owned()
 }
 
 fn advice(server: &ApiServer, status: StatusCode) -> String {

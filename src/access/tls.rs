@@ -60,14 +60,15 @@ impl Tls {
         });
         let chain = certificates("cert", &settings.cert)?;
         let key = private_key(&settings.key)?;
-        let clients = client_verifier::build(&settings.client_auth, &provider)?;
+        let client_auth = settings.client_auth.as_ref();
+        let clients = client_auth.map(|it| client_verifier::build(it, &provider));
         let unusable = |error: rustls::Error| {
             KeyRefusal::new("tls_server_config", format!("unusable: {error}"))
         };
         let builder = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&settings.versions)
             .map_err(unusable)?;
-        let builder = match clients {
+        let builder = match clients.transpose()? {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
@@ -81,7 +82,7 @@ impl Tls {
         config.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
         Ok(Self {
             acceptor: TlsAcceptor::from(Arc::new(config)),
-            verifies_clients: settings.client_auth.trusted().is_some(),
+            verifies_clients: client_auth.is_some_and(|it| it.trusted.is_some()),
         })
     }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::Scope;
 use super::config::BearerTokenFiles;
-use super::digest::random_key;
+use super::digest::KEY;
 use crate::model::{Caller, CallerKind};
 use crate::system::blocking::{BlockingPool, NoAnswer};
 use crate::system::file;
@@ -56,6 +56,7 @@ pub enum Error {
 /// A token in force.
 #[derive(Clone, Debug)]
 struct Token {
+    /// Keyed, so that the time of a comparison says nothing about the token.
     digest: hmac::Tag,
     scope: Scope,
     file: Arc<Path>,
@@ -65,8 +66,6 @@ struct Token {
 #[derive(Debug)]
 pub(super) struct Tokens {
     pub(super) files: BearerTokenFiles,
-    /// Keys the digests, so that the time of a comparison says nothing about a token.
-    key: hmac::Key,
     disk: BlockingPool,
     in_force: RwLock<Arc<TokensInForce>>,
     /// Held while the files are read, so that a crowd reads them once.
@@ -87,8 +86,7 @@ impl Tokens {
     /// # Errors
     /// If a file is unusable: access must not depend on a file that is not there.
     pub(super) async fn new(files: BearerTokenFiles, disk: BlockingPool) -> Result<Self, Error> {
-        let key = random_key().map_err(|_none| NoAnswer::Failed)?;
-        let tokens = read(&disk, &files, &key).await?;
+        let tokens = read(&disk, &files).await?;
         let in_force = TokensInForce {
             tokens,
             read_at: Instant::now(),
@@ -96,7 +94,6 @@ impl Tokens {
         };
         Ok(Self {
             files,
-            key,
             disk,
             in_force: RwLock::new(Arc::new(in_force)),
             reading: tokio::sync::Mutex::default(),
@@ -120,7 +117,7 @@ impl Tokens {
     fn look_up(&self, token: &[u8]) -> Option<(Caller, Scope)> {
         let in_force = Arc::clone(&self.in_force.read());
         // Compares with each, so that the time does not tell the place of the one that fits.
-        let fits = |it: &&Token| hmac::verify(&self.key, token, it.digest.as_ref()).is_ok();
+        let fits = |it: &&Token| hmac::verify(&KEY, token, it.digest.as_ref()).is_ok();
         let fitting: Vec<&Token> = in_force.tokens.iter().filter(fits).collect();
         let found = fitting.first()?;
         let name = found.file.file_name().unwrap_or(found.file.as_os_str());
@@ -139,7 +136,7 @@ impl Tokens {
         if is_fresh() {
             return;
         }
-        let read = read(&self.disk, &self.files, &self.key).await;
+        let read = read(&self.disk, &self.files).await;
         let before = Arc::clone(&self.in_force.read());
         let (tokens, problem) = match read {
             Ok(tokens) => (tokens, None),
@@ -162,17 +159,13 @@ impl Tokens {
     }
 }
 
-async fn read(
-    disk: &BlockingPool,
-    files: &BearerTokenFiles,
-    key: &hmac::Key,
-) -> Result<Vec<Token>, Error> {
-    let (files, key) = (files.clone(), key.clone());
+async fn read(disk: &BlockingPool, files: &BearerTokenFiles) -> Result<Vec<Token>, Error> {
+    let files = files.clone();
     let work = move || {
         let mut tokens = Vec::new();
         for (scope, paths) in [(Scope::Read, &files.read), (Scope::Act, &files.act)] {
             for path in paths {
-                add(&mut tokens, path, scope, &key)?;
+                add(&mut tokens, path, scope)?;
             }
         }
         refuse_shared(&tokens)?;
@@ -181,7 +174,7 @@ async fn read(
     disk.run(READ_TIMEOUT, work).await?
 }
 
-fn add(tokens: &mut Vec<Token>, path: &Path, scope: Scope, key: &hmac::Key) -> Result<(), Error> {
+fn add(tokens: &mut Vec<Token>, path: &Path, scope: Scope) -> Result<(), Error> {
     let refuse = |why: String| Error::File { scope, why };
     let shown = path.display();
     let text = file::open(path).and_then(|mut file| file::bounded(&mut file, FILE_MAX_BYTES));
@@ -202,7 +195,7 @@ fn add(tokens: &mut Vec<Token>, path: &Path, scope: Scope, key: &hmac::Key) -> R
             )));
         }
         tokens.push(Token {
-            digest: hmac::sign(key, line),
+            digest: hmac::sign(&KEY, line),
             scope,
             file: Arc::clone(&file),
         });

@@ -45,8 +45,8 @@ pub struct TlsServerConfig {
     pub cert: Pem,
     /// `key` or `key_file`.
     pub key: Pem,
-    /// `client_auth_type` with its CA and its allowed names.
-    pub client_auth: ClientAuth,
+    /// `client_auth_type` with its CA and its allowed names; `None`: no certificate is asked for.
+    pub client_auth: Option<ClientAuth>,
     /// The versions from `min_version` to `max_version`.
     pub versions: Vec<&'static SupportedProtocolVersion>,
     /// `cipher_suites` in their order, and always those of TLS 1.3.
@@ -57,31 +57,13 @@ pub struct TlsServerConfig {
     pub prefer_server_cipher_suites: bool,
 }
 
-/// `client_auth_type`.
+/// `client_auth_type`, where clients are asked for a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientAuth {
-    /// `NoClientCert`.
-    NoClientCert,
-    /// `RequestClientCert`: a certificate is asked for, and none is verified.
-    RequestClientCert,
-    /// `RequireAnyClientCert`: a certificate must be sent, and it is not verified.
-    RequireAnyClientCert,
-    /// `VerifyClientCertIfGiven`.
-    VerifyClientCertIfGiven(TrustedClients),
-    /// `RequireAndVerifyClientCert`.
-    RequireAndVerifyClientCert(TrustedClients),
-}
-
-impl ClientAuth {
-    /// Returns whose certificates are verified, if any are.
-    pub fn trusted(&self) -> Option<&TrustedClients> {
-        match self {
-            Self::VerifyClientCertIfGiven(trusted) | Self::RequireAndVerifyClientCert(trusted) => {
-                Some(trusted)
-            }
-            Self::NoClientCert | Self::RequestClientCert | Self::RequireAnyClientCert => None,
-        }
-    }
+pub struct ClientAuth {
+    /// Whether a client must send one.
+    pub is_mandatory: bool,
+    /// Whose certificates are accepted; `None`: none is verified.
+    pub trusted: Option<TrustedClients>,
 }
 
 /// Which client certificates are accepted.
@@ -167,18 +149,20 @@ impl WebConfig {
         sections::read(&text, dir).map_err(|refusal| refusal.of(path))
     }
 
+    /// Returns how clients are asked for a certificate, if they are.
+    pub(super) fn client_auth(&self) -> Option<&ClientAuth> {
+        self.tls.as_ref()?.client_auth.as_ref()
+    }
+
     /// Returns whose client certificates are accepted, if any are verified.
     pub(super) fn trusted(&self) -> Option<&TrustedClients> {
-        self.tls.as_ref()?.client_auth.trusted()
+        self.client_auth()?.trusted.as_ref()
     }
 
     /// Returns the files that it names.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
-        let tls = self.tls.iter();
-        let pems = tls.flat_map(|tls| {
-            let ca = tls.client_auth.trusted().map(|trusted| &trusted.ca);
-            [Some(&tls.cert), Some(&tls.key), ca].into_iter().flatten()
-        });
+        let own = self.tls.iter().flat_map(|tls| [&tls.cert, &tls.key]);
+        let pems = own.chain(self.trusted().map(|trusted| &trusted.ca));
         pems.filter_map(|pem| match pem {
             Pem::Inline(_) => None,
             Pem::File(path) => Some(path.as_path()),

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::config::Config;
 use crate::model::escape;
-use crate::state::FileOwner;
 use crate::system::blocking::{self, BlockingPool};
 use crate::{access, app, config, http, state, telemetry};
 
@@ -144,9 +143,7 @@ async fn site(global: &Global) -> anyhow::Result<Site> {
 
 /// Says whether the configuration is refused, or a file that it names: that is read when the service begins.
 fn is_refused(error: &anyhow::Error) -> bool {
-    let of_access = error.downcast_ref::<access::Error>();
-    error.is::<Refused>()
-        || of_access.is_some_and(|error| !matches!(error, access::Error::NoRandomness(_)))
+    error.is::<Refused>() || error.is::<access::Error>()
 }
 
 /// Checks what only several arguments together show.
@@ -237,13 +234,12 @@ fn with_usual_file(mut cli: Cli) -> Cli {
 }
 
 fn prepare_state(args: &PrepareStateArgs) -> anyhow::Result<()> {
-    let FileOwner { uid, gid } = args.owner;
-    let dir = args.dir.display();
+    let (dir, owner) = (args.dir.display(), String::from(args.owner));
     let given = state::give(&args.dir, args.owner);
-    let files = given.map_err(|error| anyhow!("cannot give {dir} to {uid}:{gid}: {error}"))?;
+    let files = given.map_err(|error| anyhow!("cannot give {dir} to {owner}: {error}"))?;
     let s = if files == 1 { "" } else { "s" };
     output::print(&format!(
-        "{dir} and {files} file{s} in it belong to {uid}:{gid}"
+        "{dir} and {files} file{s} in it belong to {owner}"
     ))
 }
 

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::access::config::{SocketMode, SocketOwner};
+use crate::access::config::SocketMode;
+use crate::system::file::FileOwner;
 
 /// A bound unix socket, whose file is removed at its end.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl UnixSocket {
     ///
     /// # Errors
     /// If another process listens there, something else than a socket is there, or the directory cannot be written.
-    pub fn bind(path: &Path, mode: SocketMode, owner: Option<SocketOwner>) -> io::Result<Self> {
+    pub fn bind(path: &Path, mode: SocketMode, owner: Option<FileOwner>) -> io::Result<Self> {
         refuse_used(path)?;
         // Renamed into place only with its mode and owner: before that, other users could open it.
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -31,7 +32,7 @@ impl UnixSocket {
         let listener = UnixListener::bind(&new)?;
         let placed = (|| {
             fs::set_permissions(&new, fs::Permissions::from_mode(mode.0))?;
-            if let Some(SocketOwner { uid, gid }) = owner {
+            if let Some(FileOwner { uid, gid }) = owner {
                 chown(&new, Some(uid), Some(gid))?;
             }
             fs::rename(&new, path)?;

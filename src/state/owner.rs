@@ -13,15 +13,7 @@ use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Uid};
 use rustix::process::{getegid, geteuid};
 
 use super::{database, lock};
-
-/// A user and a group, as numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileOwner {
-    /// The user.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
-}
+use crate::system::file::FileOwner;
 
 /// Gives a directory and the files in it to a user, for that user only; returns how many files there are. What is no
 /// regular file, or has another name, stays as it is.

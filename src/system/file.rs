@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use serde::Serialize;
 
 use super::blocking::BlockingPool;
 
@@ -15,6 +16,22 @@ pub const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// `f_type` of btrfs (`BTRFS_SUPER_MAGIC`).
 const BTRFS: u32 = 0x9123_683E;
+
+/// A user and a group, as numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
+pub struct FileOwner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+impl From<FileOwner> for String {
+    fn from(FileOwner { uid, gid }: FileOwner) -> Self {
+        format!("{uid}:{gid}")
+    }
+}
 
 /// Says whether a file is on btrfs, which copies on write: each write to a file needs free space, and what a removed
 /// file took is free only after the next commit.

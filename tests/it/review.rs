@@ -46,7 +46,7 @@ impl ApiServer {
         let url = format!("https://{}", server.address);
         let started = Self {
             server,
-            review: Review::new(kubernetes::ApiServer::new(url, Some(file("token")), tls)).unwrap(),
+            review: Review::new(kubernetes::ApiServer::new(url, Some(file("token")), tls)),
             clients: AtomicUsize::new(1),
             _files: files,
         };

@@ -96,7 +96,7 @@ fn a_hash_with_a_cost_below_4_or_above_16_is_refused() {
 
 #[tokio::test]
 async fn a_right_password_is_computed_once_and_a_wrong_one_each_time() {
-    let passwords = Passwords::new().unwrap();
+    let passwords = Passwords::default();
     let users = users(&[("alice", hashed("secret")), ("bob", hashed("other"))]);
     for _ in 0..3 {
         assert_eq!(ask(&passwords, &users, 1, "alice", b"secret").await, Right);
@@ -108,7 +108,7 @@ async fn a_right_password_is_computed_once_and_a_wrong_one_each_time() {
 
 #[tokio::test]
 async fn a_changed_or_removed_user_is_not_remembered() {
-    let passwords = Passwords::new().unwrap();
+    let passwords = Passwords::default();
     let before = users(&[("alice", hashed("secret"))]);
     assert_eq!(ask(&passwords, &before, 1, "alice", b"secret").await, Right);
     let after = users(&[("alice", hashed("new")), ("bob", hashed("b"))]);
@@ -133,7 +133,7 @@ async fn an_unknown_user_costs_what_a_known_one_costs() {
         let costs: Vec<u64> = list.iter().map(|(_, hash)| 1 << hash.cost()).collect();
         let users = users(&list);
         let mut seen = BTreeMap::new();
-        let passwords = Passwords::new().unwrap();
+        let passwords = Passwords::default();
         for name in (0..40).map(|i| format!("nobody{i}")) {
             for password in ["one", "two"] {
                 let before = passwords.rounds();
@@ -152,7 +152,7 @@ async fn an_unknown_user_costs_what_a_known_one_costs() {
 
 #[tokio::test]
 async fn user_hash_and_password_are_remembered_apart() {
-    let passwords = Passwords::new().unwrap();
+    let passwords = Passwords::default();
     let users = users(&[("ab", hashed("c")), ("a", hashed("x"))]);
     assert_eq!(ask(&passwords, &users, 1, "ab", b"c").await, Right);
     assert_eq!(ask(&passwords, &users, 1, "a", b"bc").await, Wrong);
@@ -164,7 +164,7 @@ async fn user_hash_and_password_are_remembered_apart() {
 /// As everywhere, bcrypt uses the first 72 bytes.
 #[tokio::test]
 async fn only_the_first_72_bytes_of_a_password_count() {
-    let passwords = Passwords::new().unwrap();
+    let passwords = Passwords::default();
     let long = "p".repeat(72);
     let users = users(&[("alice", hashed(&long))]);
     let longer = format!("{long}more");
@@ -196,7 +196,7 @@ async fn flood(passwords: &Passwords, users: &BasicAuthUsers, from: u8, count: u
 
 #[tokio::test]
 async fn a_flood_of_wrong_passwords_is_bounded_and_starves_no_remembered_one() {
-    let passwords = Passwords::new().unwrap();
+    let passwords = Passwords::default();
     let users = users(&[("alice", hashed("secret"))]);
     assert_eq!(ask(&passwords, &users, 1, "alice", b"secret").await, Right);
     let turn = passwords.0.turn.acquire().await.unwrap();
@@ -226,7 +226,7 @@ async fn a_flood_of_wrong_passwords_is_bounded_and_starves_no_remembered_one() {
 
 #[tokio::test]
 async fn a_client_that_hangs_up_frees_its_place_in_the_queue() {
-    let passwords = Passwords::new().unwrap();
+    let passwords = Passwords::default();
     let users = users(&[("alice", hashed("secret"))]);
     let turn = passwords.0.turn.acquire().await.unwrap();
     let waits = passwords.check(&users, peer(1), "alice", b"secret");
@@ -239,7 +239,7 @@ async fn a_client_that_hangs_up_frees_its_place_in_the_queue() {
 
 #[tokio::test]
 async fn equal_passwords_that_wait_together_are_computed_once() {
-    let passwords = Passwords::new().unwrap();
+    let passwords = Passwords::default();
     let users = users(&[("alice", hashed("secret"))]);
     let ask = || passwords.check(&users, peer(1), "alice", b"secret");
     assert_eq!(tokio::join!(ask(), ask(), ask()), (Right, Right, Right));
@@ -261,7 +261,7 @@ fn a_full_memory_of_passwords_forgets_the_oldest() {
 
 #[tokio::test]
 async fn nothing_secret_is_shown() {
-    let passwords = Passwords::new().unwrap();
+    let passwords = Passwords::default();
     assert_eq!(format!("{passwords:?}"), "Passwords { .. }");
     assert_eq!(
         format!("{:?}", hashed("secret")),

@@ -16,24 +16,19 @@ use super::identity::PeerIdentity;
 use super::{authorities, refuse_pem};
 use crate::access::web_config::{ClientAuth, KeyRefusal, TrustedClients};
 
-/// Returns the verifier; `None` if no certificate is asked for.
+/// Returns the verifier.
 pub(super) fn build(
     client_auth: &ClientAuth,
     provider: &Arc<CryptoProvider>,
-) -> Result<Option<Arc<dyn ClientCertVerifier>>, KeyRefusal> {
-    let is_mandatory = match client_auth {
-        ClientAuth::NoClientCert => return Ok(None),
-        ClientAuth::RequestClientCert | ClientAuth::VerifyClientCertIfGiven(_) => false,
-        ClientAuth::RequireAnyClientCert | ClientAuth::RequireAndVerifyClientCert(_) => true,
-    };
-    let trusted = client_auth.trusted();
+) -> Result<Arc<dyn ClientCertVerifier>, KeyRefusal> {
+    let trusted = client_auth.trusted.as_ref();
     let by_ca = trusted.map(|trusted| by_ca(trusted, provider));
-    Ok(Some(Arc::new(ClientVerifier {
-        is_mandatory,
+    Ok(Arc::new(ClientVerifier {
+        is_mandatory: client_auth.is_mandatory,
         by_ca: by_ca.transpose()?,
         allowed: trusted.and_then(|trusted| trusted.allowed_sans.clone()),
         algorithms: provider.signature_verification_algorithms,
-    })))
+    }))
 }
 
 fn by_ca(
@@ -82,7 +77,8 @@ impl ClientCertVerifier for ClientVerifier {
         };
         let identity =
             PeerIdentity::of(end_entity).map_err(|_malformed| CertificateError::BadEncoding)?;
-        if identity.is_among(allowed) {
+        // The common name does not count.
+        if identity.sans.iter().any(|name| allowed.contains(name)) {
             Ok(verified)
         } else {
             Err(CertificateError::ApplicationVerificationFailure.into())

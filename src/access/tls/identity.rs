@@ -1,6 +1,5 @@
 //! The names in a certificate.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use rustls::pki_types::CertificateDer;
@@ -40,11 +39,6 @@ impl PeerIdentity {
                 .flatten()
                 .map(|name| name.value().into_owned()),
         })
-    }
-
-    /// Says whether one of the alternative names is in the list. The common name does not count.
-    pub fn is_among(&self, allowed: &BTreeSet<String>) -> bool {
-        self.sans.iter().any(|name| allowed.contains(name))
     }
 }
 

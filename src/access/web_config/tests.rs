@@ -64,7 +64,7 @@ fn an_empty_file_means_no_tls_and_no_users() {
 #[test]
 fn the_tls_section_has_the_toolkits_defaults() {
     let read = tls_of(&tls(""));
-    assert_eq!(read.client_auth, ClientAuth::NoClientCert);
+    assert_eq!(read.client_auth, None);
     assert_eq!(read.versions, [&TLS12, &TLS13]);
     assert_eq!((read.cipher_suites.len(), read.curves.len()), (9, 3));
     assert!(read.prefer_server_cipher_suites);
@@ -98,14 +98,12 @@ fn every_key_of_a_web_configuration_file_is_read() {
     let section = read.tls.unwrap();
     assert_eq!(section.cert, Pem::Inline("CERT".to_owned()));
     assert_eq!(section.key, Pem::Inline("KEY".to_owned()));
-    let trusted = section.client_auth.trusted().unwrap();
+    let client_auth = section.client_auth.unwrap();
+    assert!(!client_auth.is_mandatory);
+    let trusted = client_auth.trusted.unwrap();
     assert_eq!(trusted.ca, Pem::Inline("CA".to_owned()));
     let allowed = trusted.allowed_sans.as_ref().unwrap();
     assert_eq!(Vec::from_iter(allowed), ["10.0.0.1", "a.example"]);
-    assert!(matches!(
-        section.client_auth,
-        ClientAuth::VerifyClientCertIfGiven(_)
-    ));
     assert_eq!(section.versions, [&TLS12]);
     assert_eq!((section.cipher_suites.len(), section.curves.len()), (4, 2));
     assert!(!section.prefer_server_cipher_suites && !read.http2);
@@ -122,16 +120,19 @@ fn every_key_of_a_web_configuration_file_is_read() {
 #[test]
 fn client_auth_types_are_read() {
     let kind = |kind: &str| tls_of(&tls(&format!("client_auth_type: {kind}"))).client_auth;
-    assert_eq!(kind("NoClientCert"), ClientAuth::NoClientCert);
-    assert_eq!(kind("''"), ClientAuth::NoClientCert);
-    assert_eq!(kind("RequestClientCert"), ClientAuth::RequestClientCert);
-    assert_eq!(
-        kind("RequireAnyClientCert"),
-        ClientAuth::RequireAnyClientCert
-    );
-    assert_eq!(kind("RequireClientCert"), ClientAuth::RequireAnyClientCert);
-    let read = tls_of(&verified("")).client_auth;
-    assert!(matches!(read, ClientAuth::RequireAndVerifyClientCert(_)));
+    let unverified = |is_mandatory| {
+        Some(ClientAuth {
+            is_mandatory,
+            trusted: None,
+        })
+    };
+    assert_eq!(kind("NoClientCert"), None);
+    assert_eq!(kind("''"), None);
+    assert_eq!(kind("RequestClientCert"), unverified(false));
+    assert_eq!(kind("RequireAnyClientCert"), unverified(true));
+    assert_eq!(kind("RequireClientCert"), unverified(true));
+    let read = tls_of(&verified("")).client_auth.unwrap();
+    assert!(read.is_mandatory && read.trusted.is_some());
 }
 
 /// A file that is refused, from `refused.txt`.

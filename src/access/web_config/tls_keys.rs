@@ -97,24 +97,13 @@ fn check_client_auth(
     kind: &str,
     ca: Option<Pem>,
     allowed_sans: Option<Vec<String>>,
-) -> Result<ClientAuth, KeyRefusal> {
-    let verified: Option<fn(TrustedClients) -> ClientAuth> = match kind {
-        "VerifyClientCertIfGiven" => Some(ClientAuth::VerifyClientCertIfGiven),
-        "RequireAndVerifyClientCert" => Some(ClientAuth::RequireAndVerifyClientCert),
-        _ => None,
-    };
-    if let Some(verified) = verified {
-        let missing = || format!("missing: {kind} needs client_ca_file or client_ca");
-        return Ok(verified(TrustedClients {
-            ca: ca.ok_or_else(|| refuse("client_ca_file", missing()))?,
-            allowed_sans: allowed_sans.map(check_sans).transpose()?,
-        }));
-    }
-    let unverified = match kind {
-        "" | "NoClientCert" => ClientAuth::NoClientCert,
-        "RequestClientCert" => ClientAuth::RequestClientCert,
+) -> Result<Option<ClientAuth>, KeyRefusal> {
+    let (is_mandatory, is_verified) = match kind {
+        "" | "NoClientCert" | "RequestClientCert" => (false, false),
         // The older name means the same.
-        "RequireAnyClientCert" | "RequireClientCert" => ClientAuth::RequireAnyClientCert,
+        "RequireAnyClientCert" | "RequireClientCert" => (true, false),
+        "VerifyClientCertIfGiven" => (false, true),
+        "RequireAndVerifyClientCert" => (true, true),
         _ => {
             let why = "must be NoClientCert, RequestClientCert, RequireAnyClientCert, \
                        VerifyClientCertIfGiven or RequireAndVerifyClientCert";
@@ -123,13 +112,24 @@ fn check_client_auth(
     };
     let useless = "has no effect without client_auth_type VerifyClientCertIfGiven or \
                    RequireAndVerifyClientCert: no certificate would be verified";
-    if ca.is_some() {
+    let trusted = if is_verified {
+        let missing = || format!("missing: {kind} needs client_ca_file or client_ca");
+        Some(TrustedClients {
+            ca: ca.ok_or_else(|| refuse("client_ca_file", missing()))?,
+            allowed_sans: allowed_sans.map(check_sans).transpose()?,
+        })
+    } else if ca.is_some() {
         return Err(refuse("client_ca_file", useless));
-    }
-    if allowed_sans.is_some() {
+    } else if allowed_sans.is_some() {
         return Err(refuse("client_allowed_sans", useless));
-    }
-    Ok(unverified)
+    } else {
+        None
+    };
+    let is_asked = !["", "NoClientCert"].contains(&kind);
+    Ok(is_asked.then_some(ClientAuth {
+        is_mandatory,
+        trusted,
+    }))
 }
 
 fn check_sans(sans: Vec<String>) -> Result<BTreeSet<String>, KeyRefusal> {

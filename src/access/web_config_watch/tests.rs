@@ -125,7 +125,7 @@ async fn a_file_that_is_cut_off_anywhere_opens_nothing() {
             let _refused = watch.look();
             let web = watch.in_force().web.clone();
             assert!(!web.users.is_empty(), "{}", &whole[..end]);
-            let trusted = web.tls.as_ref().and_then(|tls| tls.client_auth.trusted());
+            let trusted = web.trusted();
             let names = trusted.and_then(|trusted| trusted.allowed_sans.as_ref());
             assert!(names.is_some(), "{}", &whole[..end]);
         }
