@@ -17,14 +17,12 @@ use anyhow::Context;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::access::{self, Access};
 use crate::config::Config;
-use crate::doctor::Doctor;
 use crate::events::Events;
 use crate::http::serve::{Listener, Stop};
-use crate::http::{self, Fixed, LastReload, Reload, Service};
+use crate::http::{self, Reload, Service};
 use crate::metrics::Metrics;
 use crate::model::FleetHold;
 use crate::pass::quarantine::Quarantine;
@@ -33,7 +31,6 @@ use crate::runtime::discover::{EndpointSources, discover};
 use crate::snapshot::Observer;
 use crate::state::{History, Journal, Opened};
 use crate::system::blocking::BlockingPool;
-use crate::system::manager::Manager;
 use crate::system::memory;
 use crate::trigger::Worker;
 use crate::{runtime, telemetry};
@@ -110,7 +107,7 @@ pub async fn serve(
         pulses,
     );
     worker.restore(history);
-    let service = service(&runner, worker.clone(), reload, settings, access, &manager);
+    let service = Service::new(worker.clone(), reload, settings, access, manager.clone());
     accept(&mut loops, listeners, &service, &stop);
     let past = (runner.journal.clone(), hold);
     let brakes = fleet::run(changes.clone(), brakes, past, shutdown.clone());
@@ -262,39 +259,6 @@ pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Open
     let limits = config.state.limits(config.evidence.max_bytes);
     let failures = runner.metrics.state_write_failures.clone();
     Ok(Journal::open(dir, limits, failures).await?)
-}
-
-fn service(
-    runner: &Runner,
-    worker: Worker,
-    reload: Reload,
-    settings: watch::Sender<Arc<Config>>,
-    access: Access,
-    manager: &Manager,
-) -> Service {
-    let service = Service {
-        access: access::Current::new(access),
-        worker,
-        observer: runner.observer.clone(),
-        metrics: runner.metrics.clone(),
-        quarantine: Arc::clone(&runner.quarantine),
-        settings,
-        last_reload: Arc::new(Mutex::new(LastReload::at_start())),
-        fixed: Arc::new(Fixed {
-            reload,
-            reloading: tokio::sync::Mutex::default(),
-            manager: manager.clone(),
-            started: Instant::now(),
-            refusals: Fixed::refusals(),
-            limits: http::RequestLimits::default(),
-            doctor: Doctor::default(),
-            plans: http::Plans::while_used(),
-            node_parts: http::NodeParts::until_next(),
-            saved_plans: http::SavedPlans::default(),
-        }),
-    };
-    service.show();
-    service
 }
 
 /// Listens for signals, then on all addresses or on none.

@@ -44,11 +44,9 @@ use crate::state;
 use crate::system::clock;
 pub use collect::ADMISSION;
 pub use guard::scope;
-pub use limits::RequestLimits;
+use limits::RequestLimits;
 use page::problem::{self, ErrorText};
-pub use saved_plans::SavedPlans;
-pub use service::{Fixed, LastReload, Reload, Service};
-pub use shared::{NodeParts, Plans};
+pub use service::{Reload, Service};
 pub(crate) use status::{PlanStatus, of_look};
 
 /// The probes' paths.

@@ -1,17 +1,17 @@
 //! Tracks open connections: which are idle and since when, and which request limits the others hold. If too
 //! many are idle, the longest idle one is closed, so that no client locks others out with open connections.
 
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use super::places::RequestPlace;
+use super::places::{Closable, RequestPlace};
 
 /// Connections that wait for a request or for the rest of its head.
 const IDLE_MAX: usize = 512;
@@ -20,14 +20,7 @@ const CLOSED_AT_ONCE: usize = 16;
 
 /// The open connections of all listeners. Cloning shares.
 #[derive(Clone, Debug, Default)]
-pub struct Connections(Arc<Mutex<Idle>>);
-
-/// The idle connections, in the order in which they became idle.
-#[derive(Debug, Default)]
-struct Idle {
-    next: u64,
-    since: BTreeMap<u64, CancellationToken>,
-}
+pub struct Connections(Arc<Mutex<Closable>>);
 
 impl Connections {
     /// Registers a new connection, which starts idle.
@@ -50,27 +43,18 @@ impl Connections {
 
     /// Closes some idle connections, oldest first.
     pub(super) fn make_room(&self) {
-        self.0.lock().close_oldest(CLOSED_AT_ONCE);
+        for _ in 0..CLOSED_AT_ONCE {
+            self.0.lock().close_first(Duration::ZERO);
+        }
     }
 
     fn idle(&self, close: CancellationToken) -> u64 {
         let mut idle = self.0.lock();
-        let since = idle.next;
-        idle.next += 1;
-        idle.since.insert(since, close);
-        let over = idle.since.len().saturating_sub(IDLE_MAX);
-        idle.close_oldest(over);
-        since
-    }
-}
-
-impl Idle {
-    fn close_oldest(&mut self, count: usize) {
-        for _ in 0..count {
-            if let Some((_, close)) = self.since.pop_first() {
-                close.cancel();
-            }
+        let since = idle.add(close);
+        while idle.len() > IDLE_MAX {
+            idle.close_first(Duration::ZERO);
         }
+        since
     }
 }
 
@@ -118,7 +102,7 @@ impl Connection {
         let mut state = self.state();
         state.held += 1;
         if let Some(since) = state.since.take() {
-            self.0.connections.0.lock().since.remove(&since);
+            self.0.connections.0.lock().remove(since);
         }
     }
 
@@ -156,7 +140,7 @@ impl Drop for ConnectionInner {
     fn drop(&mut self) {
         let state = self.state.get_mut();
         if let Some(since) = state.since.take() {
-            self.connections.0.lock().since.remove(&since);
+            self.connections.0.lock().remove(since);
         }
     }
 }
@@ -313,10 +297,10 @@ mod tests {
         assert_eq!(places.free(), 1);
         drop(first);
         assert_eq!(places.free(), 2);
-        assert!(connections.0.lock().since.is_empty());
+        assert!((connections.0.lock().len() == 0));
         drop(second);
         assert_eq!(places.free(), 3);
-        assert_eq!(connections.0.lock().since.len(), 1);
+        assert_eq!(connections.0.lock().len(), 1);
     }
 
     #[test]
@@ -329,6 +313,6 @@ mod tests {
         drop(exchange.answer(Body::empty()));
         drop((idle, busy));
         assert_eq!(places.free(), 1);
-        assert!(connections.0.lock().since.is_empty());
+        assert!((connections.0.lock().len() == 0));
     }
 }

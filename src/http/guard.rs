@@ -12,26 +12,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::browser::client;
-use super::{Fixed, HEALTHY, HttpError, READY, Service};
+use super::{HEALTHY, HttpError, READY, Service};
 use crate::access::{Asking, ClientKind, Decision, Peer, Scope};
 use crate::config::Config;
 use crate::metrics::HttpEndpoint;
 use crate::model::{AlertResult, Caller};
-use crate::telemetry::LineLimit;
-
-impl std::fmt::Debug for Fixed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fixed").finish_non_exhaustive()
-    }
-}
-
-impl Fixed {
-    /// Limits log lines about refused clients: a client that reaches the port can cause refusals without end.
-    /// The metrics count them all.
-    pub fn refusals() -> LineLimit {
-        LineLimit::new(10, Duration::from_secs(60))
-    }
-}
 
 /// Who asked, for the handlers of requests that act.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 //! waiting clients block only their own class. Requests above the limit get 503. Each probe and scrapes have
 //! places of their own. For a scrape or a short read without a place, an unread answer makes way.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -10,12 +11,12 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use strum::VariantArray;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connections::Exchange;
 use super::places::{RequestPlace, RequestPlaces};
 use super::{BODY_MAX_BYTES, HEALTHY, HttpError, READY};
-use crate::model::every;
 
 /// The value of `Retry-After` on a 503.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
@@ -28,7 +29,9 @@ const PLANS_MADE_MAX: usize = 2;
 const PAGES_MADE_MAX: usize = 1;
 
 /// A class of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
 pub(super) enum Class {
     /// Whether a restart would help. Apart from readiness, which waits for a look: clients that ask for that must
     /// not make the kubelet end the service.
@@ -58,8 +61,6 @@ pub(super) enum Class {
 }
 
 impl Class {
-    const ALL: [Self; 8] = every();
-
     fn of(method: &Method, uri: &Uri) -> Self {
         let (path, query) = (uri.path(), uri.query().unwrap_or_default());
         if !matches!(*method, Method::GET | Method::HEAD) {
@@ -110,8 +111,8 @@ impl Class {
 
 /// The limits of each class. Cloning shares.
 #[derive(Clone, Debug)]
-pub struct RequestLimits {
-    classes: Arc<[RequestPlaces; 8]>,
+pub(super) struct RequestLimits {
+    classes: Arc<BTreeMap<Class, RequestPlaces>>,
     bodies: Arc<Semaphore>,
     /// Plans and explanations that are built.
     pub(super) plans: Arc<Semaphore>,
@@ -121,8 +122,10 @@ pub struct RequestLimits {
 
 impl Default for RequestLimits {
     fn default() -> Self {
+        let classes = Class::VARIANTS.iter();
+        let classes = classes.map(|class| (*class, RequestPlaces::new(class.most())));
         Self {
-            classes: Arc::new(Class::ALL.map(|class| RequestPlaces::new(class.most()))),
+            classes: Arc::new(classes.collect()),
             bodies: Arc::new(Semaphore::new(BODIES_MAX_BYTES)),
             plans: Arc::new(Semaphore::new(PLANS_MADE_MAX)),
             pages: Arc::new(Semaphore::new(PAGES_MADE_MAX)),
@@ -133,21 +136,16 @@ impl Default for RequestLimits {
 impl RequestLimits {
     /// Takes a place; `None` if all are taken.
     pub(super) fn take(&self, class: Class) -> Option<RequestPlace> {
-        self.places(class)?.take()
+        self.classes.get(&class)?.take()
     }
 
     /// Takes a place; if all are taken, that of the answer which has waited for longest to be read.
     async fn take_or_make_way(&self, class: Class) -> Option<RequestPlace> {
-        let places = self.places(class)?;
+        let places = self.classes.get(&class)?;
         match places.take() {
             None if class.makes_way() => places.take_of_unread().await,
             taken => taken,
         }
-    }
-
-    fn places(&self, class: Class) -> Option<&RequestPlaces> {
-        let mut of_class = Class::ALL.iter().zip(self.classes.iter());
-        of_class.find_map(|(each, places)| (*each == class).then_some(places))
     }
 
     /// Reserves memory for a body of at most `bytes` bytes.
@@ -196,8 +194,11 @@ mod tests {
             .map(|_| limits.take(Class::Plan).unwrap())
             .collect();
         assert!(limits.take(Class::Plan).is_none());
-        for class in Class::ALL.into_iter().filter(|class| *class != Class::Plan) {
-            assert!(limits.take(class).is_some(), "{class:?}");
+        for class in Class::VARIANTS
+            .iter()
+            .filter(|class| **class != Class::Plan)
+        {
+            assert!(limits.take(*class).is_some(), "{class:?}");
         }
         drop(held);
         assert!(limits.take(Class::Plan).is_some());

@@ -23,22 +23,42 @@ pub(super) struct RequestPlaces(Arc<RequestPlacesInner>);
 #[derive(Debug)]
 struct RequestPlacesInner {
     free: Arc<Semaphore>,
-    unread: Mutex<UnreadAnswers>,
+    /// The connections whose answers are made and not sent.
+    unread: Mutex<Closable>,
 }
 
-/// The answers that are made and not sent, in the order in which they were made: when, and what closes the connection.
+/// Connections that may be closed to make room, in the order in which they came: since when, and what closes each.
 #[derive(Debug, Default)]
-struct UnreadAnswers {
+pub(super) struct Closable {
     next: u64,
-    answers: BTreeMap<u64, (Instant, CancellationToken)>,
+    since: BTreeMap<u64, (Instant, CancellationToken)>,
 }
 
-impl UnreadAnswers {
-    /// Takes out the first answer, if its client does not read it.
-    fn take(&mut self) -> Option<CancellationToken> {
-        let first = self.answers.first_entry()?;
-        let (made_at, _) = first.get();
-        (made_at.elapsed() >= READ_WITHIN).then(|| first.remove().1)
+impl Closable {
+    /// Adds a connection; returns its number.
+    pub(super) fn add(&mut self, close: CancellationToken) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.since.insert(number, (Instant::now(), close));
+        number
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        self.since.remove(&number);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.since.len()
+    }
+
+    /// Closes the first one if it has been there for so long; says whether it did.
+    pub(super) fn close_first(&mut self, after: Duration) -> bool {
+        let first = self.since.first_entry();
+        let Some(first) = first.filter(|it| it.get().0.elapsed() >= after) else {
+            return false;
+        };
+        first.remove().1.cancel();
+        true
     }
 }
 
@@ -59,7 +79,9 @@ impl RequestPlaces {
     /// Closes the connection whose answer was made first and is not read, and takes its place; `None` if there is no
     /// such connection.
     pub(super) async fn take_of_unread(&self) -> Option<RequestPlace> {
-        self.0.unread.lock().take()?.cancel();
+        if !self.0.unread.lock().close_first(READ_WITHIN) {
+            return None;
+        }
         let freed = Arc::clone(&self.0.free).acquire_owned();
         let permit = tokio::time::timeout(CLOSED_WITHIN, freed)
             .await
@@ -94,18 +116,14 @@ pub(super) struct RequestPlace {
 impl RequestPlace {
     /// Notes that the answer is made; `close` closes its connection.
     pub(super) fn made(&mut self, close: CancellationToken) {
-        let mut unread = self.places.0.unread.lock();
-        let number = unread.next;
-        unread.next += 1;
-        unread.answers.insert(number, (Instant::now(), close));
-        self.unread = Some(number);
+        self.unread = Some(self.places.0.unread.lock().add(close));
     }
 }
 
 impl Drop for RequestPlace {
     fn drop(&mut self) {
         if let Some(number) = self.unread {
-            self.places.0.unread.lock().answers.remove(&number);
+            self.places.0.unread.lock().remove(number);
         }
     }
 }
@@ -139,7 +157,7 @@ mod tests {
         assert!(places.take_of_unread().await.is_none());
         drop((taken, place));
         assert_eq!(places.free(), 3);
-        assert!(places.0.unread.lock().answers.is_empty());
+        assert!(places.0.unread.lock().since.is_empty());
     }
 
     #[test]
@@ -149,6 +167,6 @@ mod tests {
         let mut place = places.take().unwrap();
         place.made(close.clone());
         drop(place);
-        assert!(places.0.unread.lock().answers.is_empty() && !close.is_cancelled());
+        assert!(places.0.unread.lock().since.is_empty() && !close.is_cancelled());
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::service::LastReload;
 use super::{Service, clock};
 use crate::access::{self, Listen};
 use crate::config::{Config, Mode};
@@ -64,7 +63,7 @@ impl Service {
     }
 
     /// Shows the configuration in force in metrics and log.
-    pub fn show(&self) {
+    pub(super) fn show(&self) {
         let config = self.config();
         let (mode, hash, loaded_at) = (config.mode.label(), config.hash(), clock());
         self.last_reload.lock().loaded_at = loaded_at;
@@ -107,16 +106,6 @@ impl Service {
             tracing::info!(
                 "without credentials only root and the service's own user on this machine may act"
             );
-        }
-    }
-}
-
-impl LastReload {
-    /// Returns the state at start.
-    pub fn at_start() -> Self {
-        Self {
-            loaded_at: clock(),
-            refused: None,
         }
     }
 }

@@ -30,9 +30,6 @@ const WINDOW_LOG: u32 = 18;
 pub(super) struct SavedPlanHead {
     /// Its id: its time and a counter.
     pub(super) id: String,
-    /// When the node was looked at.
-    #[serde(skip)]
-    pub(super) taken_at: Timestamp,
     /// When it can no longer be carried out.
     pub(super) expires_at: Timestamp,
     /// Who saved it.
@@ -47,31 +44,30 @@ pub(super) struct SavedPlanHead {
     pub(super) max_dead: Option<Limit>,
 }
 
-/// A line of the list.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct SavedPlanEntry {
+/// A kept plan. Its JSON is a line of the list.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(
+    test,
+    derive(schemars::JsonSchema),
+    schemars(rename = "SavedPlanEntry", description = "A line of the list.")
+)]
+pub(super) struct KeptPlan {
     taken_at: Timestamp,
     #[serde(flatten)]
-    head: SavedPlanHead,
-    /// Number of removals of each target.
-    removals: BTreeMap<Target, usize>,
-}
-
-/// A kept plan: its answer's text, compressed.
-#[derive(Clone, Debug)]
-pub(super) struct KeptPlan {
     pub(super) head: SavedPlanHead,
     /// The options that it was made with.
+    #[serde(skip)]
     pub(super) options: PassOptions,
     /// Number of removals of each target.
     removals: BTreeMap<Target, usize>,
+    /// Its answer's text, compressed.
+    #[serde(skip)]
     packed: Arc<[u8]>,
 }
 
 /// The saved plans, oldest first.
 #[derive(Debug, Default)]
-pub struct SavedPlans(Mutex<PlanStore>);
+pub(super) struct SavedPlans(Mutex<PlanStore>);
 
 #[derive(Debug, Default)]
 struct PlanStore {
@@ -107,7 +103,6 @@ impl SavedPlans {
         let time = plan.taken_at.strftime("%Y%m%dT%H%M%SZ");
         SavedPlanHead {
             id: format!("plan-{time}-{}", store.counter),
-            taken_at: plan.taken_at,
             expires_at: plan
                 .taken_at
                 .saturating_add(LIFETIME)
@@ -138,6 +133,7 @@ impl SavedPlans {
             *removals.entry(removal.subject.target).or_default() += 1;
         }
         let kept = KeptPlan {
+            taken_at: plan.taken_at,
             head,
             options,
             removals,
@@ -177,16 +173,11 @@ impl SavedPlans {
     }
 
     /// Returns the plans that can be carried out, newest first.
-    pub(super) fn list(&self, now: Timestamp) -> Vec<SavedPlanEntry> {
+    pub(super) fn list(&self, now: Timestamp) -> Vec<KeptPlan> {
         let mut store = self.0.lock();
         store.expire(now);
         let live = store.plans.iter().rev().filter(|it| !it.has_expired(now));
-        live.map(|it| SavedPlanEntry {
-            taken_at: it.head.taken_at,
-            head: it.head.clone(),
-            removals: it.removals.clone(),
-        })
-        .collect()
+        live.cloned().collect()
     }
 }
 
@@ -212,7 +203,7 @@ pub(super) fn pack(answer: &impl Serialize) -> io::Result<Vec<u8>> {
 
 impl KeptPlan {
     fn has_expired(&self, now: Timestamp) -> bool {
-        !(self.head.taken_at..self.head.expires_at).contains(&now)
+        !(self.taken_at..self.head.expires_at).contains(&now)
     }
 
     /// Returns its text, in pieces of at most `size` bytes.
@@ -255,7 +246,7 @@ impl KeptPlan {
             .collect();
         Ok(SavedPlan {
             id: self.head.id.clone(),
-            taken_at: self.head.taken_at,
+            taken_at: self.taken_at,
             expires_at: self.head.expires_at,
             objects,
         })

@@ -11,9 +11,10 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::shared::LookKey;
-use super::{HttpError, NodeParts, Plans, RequestLimits, SavedPlans};
-use crate::access;
+use super::saved_plans::SavedPlans;
+use super::shared::{LookKey, NodeParts, Plans};
+use super::{HttpError, RequestLimits, clock};
+use crate::access::{self, Access};
 use crate::config::Config;
 use crate::doctor::Doctor;
 use crate::gc::{self, Plan, Policy};
@@ -32,11 +33,11 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(8);
 
 /// The result of the last reload.
 #[derive(Clone, Debug)]
-pub struct LastReload {
+pub(super) struct LastReload {
     /// When the configuration in force was read.
-    pub loaded_at: Timestamp,
+    pub(super) loaded_at: Timestamp,
     /// Why the last reload was refused, if it was.
-    pub refused: Option<String>,
+    pub(super) refused: Option<String>,
 }
 
 /// Reads the configuration; the error names the key.
@@ -54,40 +55,84 @@ pub struct Service {
     /// The quarantined sandboxes.
     pub quarantine: Arc<Mutex<Quarantine>>,
     /// The configuration in force; a reload replaces it.
-    pub settings: watch::Sender<Arc<Config>>,
+    pub(super) settings: watch::Sender<Arc<Config>>,
     /// The credentials in force; a reload replaces them.
     pub access: access::Current,
     /// The result of the last reload.
-    pub last_reload: Arc<Mutex<LastReload>>,
+    pub(super) last_reload: Arc<Mutex<LastReload>>,
     /// The parts that never change.
-    pub fixed: Arc<Fixed>,
+    pub(super) fixed: Arc<Fixed>,
 }
 
 /// The parts that stay as they were at start.
-pub struct Fixed {
+pub(super) struct Fixed {
     /// Reads the configuration again.
-    pub reload: Reload,
+    pub(super) reload: Reload,
     /// Held during a reload, so that two reloads cannot interleave.
-    pub reloading: tokio::sync::Mutex<()>,
+    pub(super) reloading: tokio::sync::Mutex<()>,
     /// Hears of reloads.
-    pub manager: Manager,
+    pub(super) manager: Manager,
     /// When the service started.
-    pub started: Instant,
-    /// Limits log lines about refused requests and webhook calls that are not understood.
-    pub refusals: LineLimit,
+    pub(super) started: Instant,
+    /// Limits log lines about refused requests and webhook calls that are not understood: a client that reaches the
+    /// port can cause them without end. The metrics count them all.
+    pub(super) refusals: LineLimit,
     /// Limits on requests and on heavy answers.
-    pub limits: RequestLimits,
+    pub(super) limits: RequestLimits,
     /// Gathers what reports of causes are made from.
-    pub doctor: Doctor,
+    pub(super) doctor: Doctor,
     /// The plans that are being sent.
-    pub plans: Plans,
+    pub(super) plans: Plans,
     /// The node's part of the metrics page.
-    pub node_parts: NodeParts,
+    pub(super) node_parts: NodeParts,
     /// The saved plans.
-    pub saved_plans: SavedPlans,
+    pub(super) saved_plans: SavedPlans,
+}
+
+impl std::fmt::Debug for Fixed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fixed").finish_non_exhaustive()
+    }
 }
 
 impl Service {
+    /// Begins with the configuration in force, and shows it in metrics and log.
+    pub fn new(
+        worker: Worker,
+        reload: Reload,
+        settings: watch::Sender<Arc<Config>>,
+        access: Access,
+        manager: Manager,
+    ) -> Self {
+        let runner = worker.runner();
+        let service = Self {
+            observer: runner.observer.clone(),
+            metrics: runner.metrics.clone(),
+            quarantine: Arc::clone(&runner.quarantine),
+            worker,
+            settings,
+            access: access::Current::new(access),
+            last_reload: Arc::new(Mutex::new(LastReload {
+                loaded_at: clock(),
+                refused: None,
+            })),
+            fixed: Arc::new(Fixed {
+                reload,
+                reloading: tokio::sync::Mutex::default(),
+                manager,
+                started: Instant::now(),
+                refusals: LineLimit::new(10, Duration::from_secs(60)),
+                limits: RequestLimits::default(),
+                doctor: Doctor::default(),
+                plans: Plans::while_used(),
+                node_parts: NodeParts::until_next(),
+                saved_plans: SavedPlans::default(),
+            }),
+        };
+        service.show();
+        service
+    }
+
     /// Asks the database.
     ///
     /// # Errors

@@ -14,14 +14,14 @@ use crate::model::{PodSandboxId, Target};
 use crate::snapshot::Look;
 
 /// The plans that are being sent.
-pub type Plans = SharedCache<(LookKey, Policy, BTreeSet<Target>), Plan>;
+pub(super) type Plans = SharedCache<(LookKey, Policy, BTreeSet<Target>), Plan>;
 /// The node's part of the metrics page. A failed removal changes the next attempt of its sandbox.
-pub type NodeParts =
+pub(super) type NodeParts =
     SharedCache<(LookKey, Arc<Config>, BTreeMap<PodSandboxId, Timestamp>), NodePart>;
 
 /// Values, each found by its inputs, while a caller uses it.
 #[derive(Debug)]
-pub struct SharedCache<K, V> {
+pub(super) struct SharedCache<K, V> {
     entries: Mutex<CacheEntries<K, V>>,
     keeps_last: bool,
 }
@@ -34,7 +34,7 @@ struct CacheEntries<K, V> {
 
 impl<K: PartialEq, V> SharedCache<K, V> {
     /// Forgets a value that no caller uses.
-    pub fn while_used() -> Self {
+    pub(super) fn while_used() -> Self {
         let entries = CacheEntries {
             all: Vec::new(),
             last: None,
@@ -46,7 +46,7 @@ impl<K: PartialEq, V> SharedCache<K, V> {
     }
 
     /// Keeps the last value until another one is made.
-    pub fn until_next() -> Self {
+    pub(super) fn until_next() -> Self {
         Self {
             keeps_last: true,
             ..Self::while_used()
@@ -73,7 +73,7 @@ impl<K: PartialEq, V> SharedCache<K, V> {
 
 /// A look as a key. It does not keep the look, but its address: no later look has an equal key.
 #[derive(Debug)]
-pub struct LookKey(Weak<Look>);
+pub(super) struct LookKey(Weak<Look>);
 
 impl LookKey {
     pub(super) fn new(look: &Arc<Look>) -> Self {

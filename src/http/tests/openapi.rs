@@ -13,7 +13,7 @@ use crate::gc::Plan;
 use crate::gc::explain::ExplainAnswer;
 use crate::http::alerts::{Webhook, WebhookAnswer};
 use crate::http::ask::{PASS_PARAMETERS, PLAN_PARAMETERS};
-use crate::http::saved_plans::{SavedPlanEntry, SavedPlanHead};
+use crate::http::saved_plans::{KeptPlan, SavedPlanHead};
 use crate::http::status::StatusAnswer;
 use crate::model::{Evidence, Pass, Target};
 use crate::state::{EvidenceFilter, PassFilter, RemovalFilter, RemovalRecord};
@@ -54,7 +54,7 @@ fn schemas() -> Map<String, Value> {
     written.subschema_for::<Plan>();
     written.subschema_for::<SavedPlan>();
     written.subschema_for::<SavedPlanHead>();
-    written.subschema_for::<SavedPlanEntry>();
+    written.subschema_for::<KeptPlan>();
     written.subschema_for::<ExplainAnswer>();
     written.subschema_for::<Report>();
     written.subschema_for::<Pass>();
