@@ -1,13 +1,9 @@
 //! Builds each part once, binds, spawns, drains. Contains no logic of its own.
 
-mod events;
-mod evidence;
-mod fleet;
+mod live;
 mod loops;
 mod manager;
 mod signals;
-mod triggers;
-mod while_set;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +17,7 @@ use tokio::sync::watch;
 use crate::access::{self, Access};
 use crate::config::Config;
 use crate::events::Events;
+use crate::fleet::Fleet;
 use crate::http::serve::{Listener, Stop};
 use crate::http::{self, Reload, Service};
 use crate::metrics::Metrics;
@@ -34,6 +31,7 @@ use crate::system::blocking::BlockingPool;
 use crate::system::memory;
 use crate::trigger::Worker;
 use crate::{runtime, telemetry};
+use live::Live;
 use loops::Loops;
 use manager::Managed;
 use signals::{Signals, stop_asked};
@@ -98,26 +96,25 @@ pub async fn serve(
             return Ok(());
         }
     };
-    let brakes = fleet::brakes(&config, hold.as_ref());
+    let brakes = Fleet::new(&config.fleet, config.pods.api_server());
+    if let Some(hold) = &hold {
+        brakes.held_before(hold);
+    }
     let worker = Worker::new(
         runner.clone(),
         changes.clone(),
-        brakes.clone(),
+        brakes,
         shutdown.clone(),
         pulses,
     );
     worker.restore(history);
     let service = Service::new(worker.clone(), reload, settings, access, manager.clone());
     accept(&mut loops, listeners, &service, &stop);
-    let past = (runner.journal.clone(), hold);
-    let brakes = fleet::run(changes.clone(), brakes, past, shutdown.clone());
-    loops.spawn("the fleet's brakes", brakes);
-    let events = events::run(changes.clone(), &runner, &stop);
-    loops.spawn("the writer of Events", events);
-    let ages = evidence::run(changes.clone(), &runner, shutdown.clone());
-    loops.spawn("the ages of evidence", ages);
-    let triggers = triggers::run(changes, service.clone(), shutdown.clone());
-    loops.spawn("the watch over thresholds and Alertmanagers", triggers);
+    let live = Live {
+        settings: changes,
+        shutdown: shutdown.clone(),
+    };
+    live.spawn(&mut loops, &worker, hold, &stop);
     let working = loops.spawn_apart("the worker", async move { worker.run().await });
     // A runtime that is down is no reason to wait: it is waited for, and /-/ready says so.
     manager.ready().await;
