@@ -17,12 +17,10 @@ use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Method, StatusCode, Url};
 
-use crate::outgoing::{
-    self, ClientCache, ClientParts, HttpResponse, Secret, SecretSource, TlsConfig,
-};
+use crate::outgoing::{self, ClientCache, ClientParts, HttpResponse, Secret, TlsConfig};
 use crate::system::blocking::BlockingPool;
 pub use error::Error;
-use exec::{Credential, Plugin, PluginCommand};
+use exec::{Credential, Plugin};
 use kubeconfig::ClusterAccess;
 pub use server::ApiServer;
 
@@ -39,22 +37,13 @@ pub struct ApiClient {
     /// Threads for reading the files.
     disk: BlockingPool,
     plugin: Plugin,
-    clients: ClientCache<ClientKey>,
+    clients: ClientCache<ClusterAccess>,
     /// The server that was asked last.
     asked: Mutex<Option<ServerIdentity>>,
 }
 
 /// What makes a server another one: its URL, its name in TLS, and the CA that vouches for it.
 type ServerIdentity = (String, TlsConfig, Option<Vec<u8>>);
-
-/// The server: its URL, and its TLS. And the user: where the client certificate and its key are, and the
-/// plugin.
-type ClientKey = (
-    String,
-    TlsConfig,
-    Option<(SecretSource, SecretSource)>,
-    Option<PluginCommand>,
-);
 
 impl fmt::Debug for ApiClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -182,7 +171,7 @@ impl ApiClient {
         self.is_still_the_same(place, ca.as_ref())?;
         let given = credential.and_then(|it| it.identity.as_ref());
         let parts = ClientParts {
-            key: place.client_key(),
+            key: place.clone(),
             url,
             tls: &place.tls,
             ca,
@@ -204,17 +193,6 @@ impl ApiClient {
             }
             ApiServer::Kubeconfig { .. } | ApiServer::Keys { .. } => Ok(()),
         }
-    }
-}
-
-impl ClusterAccess {
-    fn client_key(&self) -> ClientKey {
-        (
-            self.url.clone(),
-            self.tls.clone(),
-            self.identity.clone(),
-            self.plugin.clone(),
-        )
     }
 }
 

@@ -19,7 +19,7 @@ const DEPTH_MAX: usize = 64;
 
 /// The API server and its credentials, before the files that they name are read. Has no `Debug`: tokens and keys
 /// are secret.
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct ClusterAccess {
     pub(super) url: String,
     /// The files that it names are not read: those of the fields below are.
