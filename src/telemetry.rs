@@ -21,7 +21,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry, reload};
 
 use crate::model::escape::{self, JsonWriter};
-use crate::model::setting::{As, One, TextKind, settings};
+use crate::model::setting::{As, One, settings, text_kinds};
 pub use line_limit::LineLimit;
 pub use stderr::{flush, lines_dropped, say};
 
@@ -41,16 +41,9 @@ settings! {
 /// The target of crisweep's own lines.
 const OWN: &str = "crisweep";
 
-struct Filter;
-
-impl TextKind for Filter {
-    type Value = String;
-    const MUST_BE: &str =
-        "off, error, warn, info, debug, trace, or targets such as info,crisweep=debug";
-
-    fn read(text: &str) -> Option<String> {
-        is_filter(text).then(|| text.to_owned())
-    }
+text_kinds! {
+    Filter -> String, "off, error, warn, info, debug, trace, or targets such as info,crisweep=debug",
+        |text| is_filter(text).then(|| text.to_owned());
 }
 
 /// The format of a log line.

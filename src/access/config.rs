@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::setting::{
     AbsolutePath, As, ListOf, One, Optional, SettingForm, SocketPath, TextKind, is_host_name,
-    settings,
+    settings, text_kinds,
 };
 use crate::system::file::FileOwner;
 
@@ -112,13 +112,10 @@ impl Serialize for Listen {
     }
 }
 
-struct Address;
-
-impl TextKind for Address {
-    type Value = Listen;
-    const MUST_BE: &str = "an address such as 127.0.0.1:20950, [::1]:20950, :20950 or unix:/run/crisweep/crisweep.sock";
-
-    fn read(text: &str) -> Option<Listen> {
+text_kinds! {
+    Address -> Listen,
+    "an address such as 127.0.0.1:20950, [::1]:20950, :20950 or unix:/run/crisweep/crisweep.sock",
+    |text| {
         let text = text.trim();
         if let Some(path) = text.strip_prefix("unix:") {
             return SocketPath::read(path).map(Listen::Unix);
@@ -132,7 +129,14 @@ impl TextKind for Address {
             text.parse().ok()
         };
         address.map(Listen::Tcp)
-    }
+    };
+
+    HostName -> String, "a host's name without scheme and port, or one such as .example for names with one label more",
+        |text| is_host_name(text).then(|| text.to_ascii_lowercase());
+
+    FileName -> PathBuf, "a path", |text| (!text.is_empty()).then(|| text.into());
+
+    NonEmptyText -> String, "a text", |text| (!text.is_empty()).then(|| text.to_owned());
 }
 
 /// Returns the address that stands for every interface: IPv6's, which takes IPv4 as well, unless
@@ -145,28 +149,6 @@ fn all_interfaces(port: u16) -> SocketAddr {
         Ipv4Addr::UNSPECIFIED.into()
     };
     SocketAddr::new(ip, port)
-}
-
-struct HostName;
-
-impl TextKind for HostName {
-    type Value = String;
-    const MUST_BE: &str = "a host's name without scheme and port, or one such as .example for names with one label more";
-
-    fn read(text: &str) -> Option<String> {
-        is_host_name(text).then(|| text.to_ascii_lowercase())
-    }
-}
-
-struct FileName;
-
-impl TextKind for FileName {
-    type Value = PathBuf;
-    const MUST_BE: &str = "a path";
-
-    fn read(text: &str) -> Option<PathBuf> {
-        (!text.is_empty()).then(|| text.into())
-    }
 }
 
 /// The mode of a unix socket: an octal number without rights for other users.
@@ -201,16 +183,5 @@ impl TextKind for FileOwner {
             uid: uid.parse().ok()?,
             gid: gid.parse().ok()?,
         })
-    }
-}
-
-struct NonEmptyText;
-
-impl TextKind for NonEmptyText {
-    type Value = String;
-    const MUST_BE: &str = "a text";
-
-    fn read(text: &str) -> Option<String> {
-        (!text.is_empty()).then(|| text.to_owned())
     }
 }

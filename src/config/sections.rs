@@ -8,8 +8,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::setting::{
-    As, COUNT_MAX, Interval, ListOf, Number, Off, One, Positive, TextKind, Time, Whole,
-    is_host_name, settings,
+    As, COUNT_MAX, Interval, ListOf, Number, Off, One, Positive, Time, Whole, is_host_name,
+    settings, text_kinds,
 };
 use crate::model::{Target, Targets, labelled};
 use crate::outgoing::HttpClientConfig;
@@ -41,15 +41,16 @@ fn show_name<S: Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
     Some(name).filter(|name| !name.is_empty()).serialize(to)
 }
 
-pub(super) struct NodeName;
+text_kinds! {
+    pub(super) NodeName -> String, "a node's name: up to 253 of a-z, 0-9, - and .",
+        |text| is_host_name(text).then(|| text.to_owned());
 
-impl TextKind for NodeName {
-    type Value = String;
-    const MUST_BE: &str = "a node's name: up to 253 of a-z, 0-9, - and .";
-
-    fn read(text: &str) -> Option<String> {
-        is_host_name(text).then(|| text.to_owned())
-    }
+    AlertmanagerUrl -> String, "a URL such as http://alertmanager:9093, up to where /api begins", |text| {
+        let url = reqwest::Url::parse(text).ok()?;
+        let is_http = ["http", "https"].contains(&url.scheme());
+        let is_bare = url.query().is_none() && url.fragment().is_none();
+        (is_http && is_bare && !url.path().contains("/api/v")).then(|| text.to_owned())
+    };
 }
 
 labelled! {
@@ -210,20 +211,6 @@ impl Alertmanager {
             let text = "names a user, and so does alertmanager.http_client_config; a request has one of them";
             refuse("alertmanager.poll", text.to_owned());
         }
-    }
-}
-
-struct AlertmanagerUrl;
-
-impl TextKind for AlertmanagerUrl {
-    type Value = String;
-    const MUST_BE: &str = "a URL such as http://alertmanager:9093, up to where /api begins";
-
-    fn read(text: &str) -> Option<String> {
-        let url = reqwest::Url::parse(text).ok()?;
-        let is_http = ["http", "https"].contains(&url.scheme());
-        let is_bare = url.query().is_none() && url.fragment().is_none();
-        (is_http && is_bare && !url.path().contains("/api/v")).then(|| text.to_owned())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::setting::{As, ListOf, Off, Size, TextKind, Time, settings};
+use crate::model::setting::{As, ListOf, Off, Size, Time, settings, text_kinds};
 
 /// The most that is kept of one log.
 pub const LOG_TAIL_MAX: u64 = 1 << 20;
@@ -61,24 +61,20 @@ impl Config {
     }
 }
 
-/// A label's key, or the beginning of keys.
-pub(crate) struct LabelKey;
-
-impl TextKind for LabelKey {
-    type Value = String;
-    const MUST_BE: &str = "a label's key, or the beginning of keys and `*`";
-
-    fn read(text: &str) -> Option<String> {
+text_kinds! {
+    /// A label's key, or the beginning of keys.
+    pub(crate) LabelKey -> String, "a label's key, or the beginning of keys and `*`", |text| {
         let begin = text.strip_suffix('*').unwrap_or(text);
         let is_in = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
         let fits = (1..=KEY_MAX).contains(&text.len()) && begin.bytes().all(is_in);
         fits.then(|| text.to_owned())
-    }
+    };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::setting::TextKind;
 
     #[test]
     fn labels_are_named_by_key_or_by_its_beginning() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::budget::Slots;
 use crate::model::Target;
-use crate::model::setting::{As, ListOf, Off, Optional, TextKind, Time, Whole, settings};
+use crate::model::setting::{As, ListOf, Off, Optional, Time, Whole, settings, text_kinds};
 
 /// Bounds of `budget.lease_duration`.
 const LEASE_MIN: Duration = Duration::from_secs(3);
@@ -109,29 +109,16 @@ impl Config {
     }
 }
 
-/// The name of a target.
-struct TargetName;
-
-impl TextKind for TargetName {
-    type Value = Target;
-    const MUST_BE: &str = "`containers`, `sandboxes`, `logs` or `images`";
-
-    fn read(text: &str) -> Option<Target> {
+text_kinds! {
+    /// The name of a target.
+    TargetName -> Target, "`containers`, `sandboxes`, `logs` or `images`", |text| {
         Target::ALL
             .into_iter()
             .find(|target| target.label() == text)
-    }
-}
+    };
 
-/// The name of an object. It stands in a path, so nothing else may be in it.
-struct ObjectName;
-
-impl TextKind for ObjectName {
-    type Value = String;
-    const MUST_BE: &str =
-        "a name of up to 253 of a-z, 0-9, - and ., with a letter or digit at both ends";
-
-    fn read(text: &str) -> Option<String> {
+    /// The name of an object. It stands in a path, so nothing else may be in it.
+    ObjectName -> String, "a name of up to 253 of a-z, 0-9, - and ., with a letter or digit at both ends", |text| {
         let is_alphanumeric = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         let bytes = text.as_bytes();
         let ends = [bytes.first()?, bytes.last()?];
@@ -142,12 +129,13 @@ impl TextKind for ObjectName {
                 .all(|b| is_alphanumeric(b) || b"-.".contains(b))
             && !text.contains("..");
         is_name.then(|| text.to_owned())
-    }
+    };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::setting::TextKind;
 
     #[test]
     fn a_name_cannot_leave_its_place_in_a_path() {

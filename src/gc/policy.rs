@@ -8,7 +8,7 @@ use regex_lite::Regex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::model::setting::{
-    AbsolutePath, As, COUNT_MAX, ListOf, Off, One, SettingForm, TextKind, Time, Whole, settings,
+    AbsolutePath, As, COUNT_MAX, ListOf, Off, One, SettingForm, Time, Whole, settings, text_kinds,
 };
 use crate::model::{KeepReason, Labels, PodRef, Target};
 
@@ -198,26 +198,14 @@ impl Protect {
     }
 }
 
-struct Namespace;
-
-impl TextKind for Namespace {
-    type Value = String;
-    const MUST_BE: &str = "a namespace's name: up to 63 of a-z, 0-9 and -";
-
-    fn read(text: &str) -> Option<String> {
+text_kinds! {
+    Namespace -> String, "a namespace's name: up to 63 of a-z, 0-9 and -", |text| {
         let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
         let is_name = (1..=63).contains(&text.len()) && text.bytes().all(allowed);
         is_name.then(|| text.to_owned())
-    }
-}
+    };
 
-struct LabelSelector;
-
-impl TextKind for LabelSelector {
-    type Value = (String, Option<String>);
-    const MUST_BE: &str = "a label as \"key=value\" or \"key\"";
-
-    fn read(text: &str) -> Option<Self::Value> {
+    LabelSelector -> (String, Option<String>), "a label as \"key=value\" or \"key\"", |text| {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         let (key, value) = match text.split_once('=') {
             Some((key, value)) => (key, Some(value)),
@@ -227,7 +215,10 @@ impl TextKind for LabelSelector {
             && key.bytes().all(|b| allowed(b) || b == b'/')
             && value.unwrap_or_default().bytes().all(allowed);
         is_label.then(|| (key.to_owned(), value.map(str::to_owned)))
-    }
+    };
+
+    Expression -> String, "a regular expression",
+        |text| (!text.is_empty()).then(|| text.to_owned());
 }
 
 fn show_labels<S: Serializer>(
@@ -326,17 +317,6 @@ impl<'de> Deserialize<'de> for KeepPattern {
             let why = why.lines().last().unwrap_or_default().trim().to_owned();
             de::Error::custom(format!("a regular expression ({why})"))
         })
-    }
-}
-
-struct Expression;
-
-impl TextKind for Expression {
-    type Value = String;
-    const MUST_BE: &str = "a regular expression";
-
-    fn read(text: &str) -> Option<String> {
-        (!text.is_empty()).then(|| text.to_owned())
     }
 }
 

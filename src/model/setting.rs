@@ -40,6 +40,27 @@ macro_rules! settings {
 }
 pub(crate) use settings;
 
+/// Declares kinds of text: what each is read as, what it must be, and how it is read.
+macro_rules! text_kinds {
+    ($(
+        $(#[$of_kind:meta])*
+        $vis:vis $kind:ident -> $value:ty, $must_be:expr, |$text:ident| $read:expr;
+    )+) => {$(
+        $(#[$of_kind])*
+        $vis struct $kind;
+
+        impl $crate::model::setting::TextKind for $kind {
+            type Value = $value;
+            const MUST_BE: &str = $must_be;
+
+            fn read($text: &str) -> Option<$value> {
+                $read
+            }
+        }
+    )+};
+}
+pub(crate) use text_kinds;
+
 /// Reads a duration such as `90s`, `5m`, `1h 30m`, `7d` or `0`.
 ///
 /// # Errors
@@ -344,29 +365,16 @@ impl<K: TextKind, C: FromIterator<K::Value> + Serialize> SettingForm for ListOf<
     }
 }
 
-/// An absolute path.
-pub(crate) struct AbsolutePath;
-
-impl TextKind for AbsolutePath {
-    type Value = PathBuf;
-    const MUST_BE: &str = "an absolute path";
-
-    fn read(text: &str) -> Option<PathBuf> {
+text_kinds! {
+    /// An absolute path.
+    pub(crate) AbsolutePath -> PathBuf, "an absolute path", |text| {
         let path = Path::new(text);
         path.is_absolute().then(|| path.to_owned())
-    }
-}
+    };
 
-/// The path of a unix socket.
-pub(crate) struct SocketPath;
-
-impl TextKind for SocketPath {
-    type Value = PathBuf;
-    const MUST_BE: &str = "an absolute path of up to 107 bytes";
-
-    fn read(text: &str) -> Option<PathBuf> {
-        AbsolutePath::read(text).filter(|_| text.len() <= SOCKET_PATH_MAX)
-    }
+    /// The path of a unix socket.
+    pub(crate) SocketPath -> PathBuf, "an absolute path of up to 107 bytes",
+        |text| AbsolutePath::read(text).filter(|_| text.len() <= SOCKET_PATH_MAX);
 }
 
 /// A name of up to 253 letters, digits, `-`, `_` and `.`.

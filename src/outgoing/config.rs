@@ -8,7 +8,7 @@ use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use super::SecretSource;
-use crate::model::setting::{AbsolutePath, As, One, Optional, TextKind, settings};
+use crate::model::setting::{AbsolutePath, As, One, Optional, settings, text_kinds};
 
 /// `http_client_config:` - how crisweep asks a server over HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -211,43 +211,22 @@ impl TlsConfig {
     }
 }
 
-/// An authentication scheme with a token.
-struct Scheme;
-
-impl TextKind for Scheme {
-    type Value = String;
-    const MUST_BE: &str = "a scheme such as Bearer; not Basic, which basic_auth is for";
-
-    fn read(text: &str) -> Option<String> {
+text_kinds! {
+    /// An authentication scheme with a token.
+    Scheme -> String, "a scheme such as Bearer; not Basic, which basic_auth is for", |text| {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         let is_scheme = (1..=64).contains(&text.len()) && text.bytes().all(allowed);
         (is_scheme && !text.eq_ignore_ascii_case("basic")).then(|| text.to_owned())
-    }
-}
+    };
 
-/// A user's name.
-struct UserName;
-
-impl TextKind for UserName {
-    type Value = String;
-    const MUST_BE: &str = "a user's name without a colon";
-
-    fn read(text: &str) -> Option<String> {
+    /// A user's name.
+    UserName -> String, "a user's name without a colon", |text| {
         let is_name = !text.is_empty() && !text.contains([':', '\r', '\n', '\0']);
         is_name.then(|| text.to_owned())
-    }
-}
+    };
 
-/// A host's name, not an address.
-struct DnsName;
-
-impl TextKind for DnsName {
-    type Value = String;
-    const MUST_BE: &str = "a host's name, not an address";
-
-    fn read(text: &str) -> Option<String> {
-        dns_name(text)
-    }
+    /// A host's name, not an address.
+    DnsName -> String, "a host's name, not an address", |text| dns_name(text);
 }
 
 /// Returns a host's name in lower case; `None` if it is an address or no name.

@@ -8,7 +8,7 @@ use super::{Auto, KUBELET_SOCKETS, Source};
 use crate::kubernetes::ApiServer;
 use crate::model::labelled;
 use crate::model::setting::{
-    AbsolutePath, As, Off, Optional, SocketPath, TextKind, Time, settings,
+    AbsolutePath, As, Off, Optional, SocketPath, Time, settings, text_kinds,
 };
 use crate::outgoing::{TlsConfig, dns_name, is_secure_url};
 
@@ -320,31 +320,17 @@ pub fn in_cluster(host: Option<String>, port: Option<String>) -> Option<String> 
     Some(format!("https://{host}:{port}"))
 }
 
-/// The name of a context.
-struct ContextName;
+text_kinds! {
+    /// The name of a context.
+    ContextName -> String, "the name of a context",
+        |text| (!text.is_empty()).then(|| text.to_owned());
 
-impl TextKind for ContextName {
-    type Value = String;
-    const MUST_BE: &str = "the name of a context";
-
-    fn read(text: &str) -> Option<String> {
-        (!text.is_empty()).then(|| text.to_owned())
-    }
-}
-
-/// The URL of a server that gets a token: `https`, or `http` to this machine only. A path may follow, nothing
-/// else.
-struct SecureUrl;
-
-impl TextKind for SecureUrl {
-    type Value = String;
-    const MUST_BE: &str =
-        "an https:// URL, or http:// to this machine alone, without user, query and fragment";
-
-    fn read(text: &str) -> Option<String> {
+    /// The URL of a server that gets a token: `https`, or `http` to this machine only. A path may follow, nothing
+    /// else.
+    SecureUrl -> String, "an https:// URL, or http:// to this machine alone, without user, query and fragment", |text| {
         let url = in_brackets(text).unwrap_or_else(|| text.to_owned());
         is_secure_url(&url).then_some(url)
-    }
+    };
 }
 
 /// Puts the IPv6 address of a URL with a port into brackets. A pod's template cannot: `status.hostIP` comes without.
@@ -358,6 +344,7 @@ fn in_brackets(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::setting::TextKind;
 
     /// The URL of the kubelet, and the name that its certificate must have.
     fn asked(config: &Config, node: &str) -> (String, Option<String>) {

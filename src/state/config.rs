@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::lines::LinesTo;
-use crate::model::setting::{AbsolutePath, As, Optional, Size, TextKind, Whole, settings};
+use crate::model::setting::{AbsolutePath, As, Optional, Size, Whole, settings, text_kinds};
 
 /// The smallest and the largest journal.
 const BYTES_MIN: u64 = 64 << 10;
@@ -32,18 +32,13 @@ settings! {
     }
 }
 
-struct Destination;
-
-impl TextKind for Destination {
-    type Value = LinesTo;
-    const MUST_BE: &str = "`stdout`, or an absolute path";
-
-    fn read(text: &str) -> Option<LinesTo> {
+text_kinds! {
+    Destination -> LinesTo, "`stdout`, or an absolute path", |text| {
         match text {
             "stdout" => Some(LinesTo::Stdout),
             path => AbsolutePath::read(path).map(LinesTo::File),
         }
-    }
+    };
 }
 
 impl Config {
