@@ -211,10 +211,6 @@ impl Fleet {
         }
     }
 
-    fn slot_wanted(&self) -> watch::Receiver<SlotRequest> {
-        self.inner.request.subscribe()
-    }
-
     fn grant(&self, slot: Option<u32>) {
         self.change(|known| known.slot.held = slot);
     }

@@ -25,7 +25,6 @@ mod shared;
 mod status;
 mod unix_socket;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::Router;
@@ -38,7 +37,7 @@ use axum::routing::{self, MethodRouter};
 use serde::Serialize;
 
 use crate::metrics::HttpEndpoint;
-use crate::model::{Target, Targets, UnknownTarget, escape};
+use crate::model::escape;
 use crate::snapshot::NoSnapshot;
 use crate::state;
 use crate::system::clock;
@@ -335,21 +334,6 @@ async fn body(limits: &RequestLimits, body: Body) -> Result<Bytes, HttpError> {
             Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, error))
         }
     }
-}
-
-/// Reads target names; an empty list means all targets.
-fn targets<'a>(
-    words: impl IntoIterator<Item = &'a str>,
-) -> Result<BTreeSet<Target>, UnknownTarget> {
-    let mut targets = BTreeSet::new();
-    for word in words {
-        targets.extend(word.parse::<Targets>()?.0);
-    }
-    Ok(if targets.is_empty() {
-        Targets::all().0
-    } else {
-        targets
-    })
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ pub async fn keep_slot(fleet: Fleet, server: ApiServer, slots: Slots, stop: Canc
         seen: BTreeMap::new(),
         rests_until: Instant::now(),
     };
-    let mut wanted = fleet.slot_wanted();
+    let mut wanted = fleet.inner.request.subscribe();
     loop {
         let acquiring = async {
             // Only the fleet itself sends, and it lives as long as this.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{HttpError, QueryPairs, targets};
+use super::{HttpError, QueryPairs};
 use crate::gc::{Limit, PassOptions};
 use crate::model::setting::parse_duration;
-use crate::model::{Target, pairs};
+use crate::model::{Target, Targets, pairs};
 
 /// The longest time that a request may wait for its pass.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
@@ -82,8 +82,15 @@ pub(super) fn read(
             _ => {}
         }
     }
-    ask.names_targets = !words.is_empty();
-    ask.targets = targets(words).map_err(|error| HttpError::bad(error.to_string()))?;
+    for word in words {
+        let named: Result<Targets, _> = word.parse();
+        let named = named.map_err(|error| HttpError::bad(error.to_string()))?;
+        ask.targets.extend(named.0);
+    }
+    ask.names_targets = !ask.targets.is_empty();
+    if !ask.names_targets {
+        ask.targets = Target::ALL.into();
+    }
     Ok(ask)
 }
 

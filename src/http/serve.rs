@@ -167,26 +167,20 @@ pub async fn serve(
     connections: Connections,
     access: access::Current,
 ) {
-    let Stop {
-        shutdown,
-        passes_over,
-    } = stop;
     let mut tasks = JoinSet::new();
-    let (began, lines) = (
-        Instant::now(),
-        LineLimit::new(ACCEPT_LINES, Duration::from_secs(60)),
-    );
+    let began = Instant::now();
+    let lines = LineLimit::new(ACCEPT_LINES, Duration::from_secs(60));
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &mut tasks) => accepted,
-            () = shutdown.cancelled() => break,
+            () = stop.shutdown.cancelled() => break,
         };
         match accepted {
             Ok(accepted) => {
                 let serving = Serving {
                     router: router.clone(),
                     connection: connections.take(),
-                    shutdown: shutdown.clone(),
+                    shutdown: stop.shutdown.clone(),
                     access: access.clone(),
                 };
                 tasks.spawn(serving.begin(accepted));
@@ -207,7 +201,7 @@ pub async fn serve(
     drop(listener);
     let drained = async { while tasks.join_next().await.is_some() {} };
     let patience = async {
-        passes_over.cancelled().await;
+        stop.passes_over.cancelled().await;
         tokio::time::sleep(DRAIN).await;
     };
     tokio::select! {

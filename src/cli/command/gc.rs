@@ -106,8 +106,7 @@ async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<ExitCode> {
         async move { worker.run().await }
     });
     let progress = Progress::new(at_most(&config, &args));
-    let seen = follow(&record, progress).await?;
-    if seen == FollowEnd::Left {
+    if !follow(&record, progress).await? {
         journal.settled(app::LAST_WRITES).await;
         return Ok(EXIT_INTERRUPTED.into());
     }
@@ -165,17 +164,9 @@ fn show(pass: &Pass, output: Output) -> anyhow::Result<ExitCode> {
     Ok(exit_code(is_good))
 }
 
-/// How following a pass ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum FollowEnd {
-    /// The pass is over.
-    End,
-    /// A second Ctrl-C did not wait for it.
-    Left,
-}
-
-/// Shows a pass's progress until it is done. Ctrl-C or SIGTERM cancels it; a second one leaves at once.
-async fn follow(record: &PassRecord, mut progress: Progress) -> anyhow::Result<FollowEnd> {
+/// Shows a pass's progress until it is done; says whether it is. Ctrl-C or SIGTERM cancels it; a second one leaves at
+/// once.
+async fn follow(record: &PassRecord, mut progress: Progress) -> anyhow::Result<bool> {
     let mut watch = record.watch();
     let mut interrupts = StopSignals::new()?;
     let mut sent = 0;
@@ -186,7 +177,7 @@ async fn follow(record: &PassRecord, mut progress: Progress) -> anyhow::Result<F
         progress.said(lines.iter().map(String::as_str));
         if pass.is_done() {
             progress.clear();
-            return Ok(FollowEnd::End);
+            return Ok(true);
         }
         progress.shows(&pass, Instant::now());
         tokio::select! {
@@ -196,7 +187,7 @@ async fn follow(record: &PassRecord, mut progress: Progress) -> anyhow::Result<F
                 let flying = named(&record.in_flight.list());
                 if record.cancelled.is_cancelled() {
                     progress.interrupts(&format!("left at once. {}", unknown(&flying)));
-                    return Ok(FollowEnd::Left);
+                    return Ok(false);
                 }
                 record.cancel();
                 progress.interrupts(&format!("stopping: no new removal starts. {}", waited_for(&flying)));
