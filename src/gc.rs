@@ -24,6 +24,7 @@ pub mod images;
 mod index;
 pub mod knowledge;
 pub mod logs;
+pub mod notes;
 mod options;
 pub mod plan;
 mod policy;
@@ -51,7 +52,8 @@ pub use policy::{
     Protect, SandboxPolicy,
 };
 pub use supposed::{
-    kept_for_a_time, kept_for_missing_knowledge, kept_for_quiet, kept_for_unknown_exits,
+    kept_by_quiet_alone, kept_for_a_time, kept_for_missing_knowledge, kept_for_quiet,
+    kept_for_unknown_exits,
 };
 
 /// What is known of an object's pod.
@@ -290,6 +292,14 @@ pub struct Plan {
     /// pods.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pods_from_cache: bool,
+    /// A list is over the kubelet's limit: so many of the kept objects, of pods that are over, a pass removes all the same
+    /// as far as nothing else makes the lists fit, although the kubelet may run the pods again. A pass that carries out a
+    /// saved plan does not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub at_risk: BTreeMap<Target, usize>,
+    /// What the plan does not know, and what limits what it says, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
     /// The removals, in order.
     pub removals: Vec<Removal>,
     /// The kept objects.

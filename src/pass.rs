@@ -48,7 +48,7 @@ use executor::Executor;
 use images::SpaceGoal;
 use pressure::PressureGauge;
 use remove::{Gone, Remover};
-pub use rescue::may_risk_pods;
+pub use rescue::at_risk;
 use stops::Stops;
 use tally::Tally;
 

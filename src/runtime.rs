@@ -85,6 +85,33 @@ pub struct Listing<T> {
     pub mode: ListMode,
 }
 
+impl<T> Listing<T> {
+    /// Says why rows may be missing, what follows from it and what helps; `None`: the list is whole.
+    pub fn doubt(&self) -> Option<String> {
+        if self.coverage == Coverage::Whole {
+            return None;
+        }
+        Some(if self.malformed > 0 {
+            let count = self.malformed;
+            format!(
+                "{count} rows of the list have no id or contradict each other; only what is certain without them goes"
+            )
+        } else if self.rows.is_empty() {
+            "the runtime lists none, although the node is not empty: it may have lost its records, not have loaded them, \
+             or fail to create any; its log says which. What depends on the list stays until it lists one"
+                .to_owned()
+        } else if self.cut_short {
+            "the list is over the message limit, and time ran out before it was read in parts (runtime.timeout); only \
+             what is certain goes, and further looks go on reading"
+                .to_owned()
+        } else {
+            "the list is over the message limit, and nothing proves that the parts which were read are all of it; only \
+             what is certain goes, until it fits"
+                .to_owned()
+        })
+    }
+}
+
 /// The status of one container: details that lists lack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerStatus {

@@ -76,7 +76,7 @@ async fn own(site: &Site) -> anyhow::Result<Value> {
     let endpoint = runner.observer.client().endpoint().display().to_string();
     let snapshot = runner.snapshot(&look);
     let judged = snapshot.ok();
-    let judged = judged.map(|snapshot| http::PlanStatus::of(&snapshot, &config.policy));
+    let judged = judged.map(|snapshot| http::PlanStatus::of(&look, &snapshot, &config.policy));
     let mut status = json!({
         "node": config.node.name,
         "version": env!("CARGO_PKG_VERSION"),

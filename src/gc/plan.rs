@@ -35,6 +35,8 @@ pub fn plan_within(
     let mut plan = Plan {
         taken_at: snapshot.taken_at,
         pods_from_cache: snapshot.pods.is_cached(),
+        at_risk: BTreeMap::new(),
+        doubts: Vec::new(),
         removals: Vec::new(),
         kept: Vec::new(),
         summary: verdicts.count(targets),

@@ -10,7 +10,7 @@ use super::index::RowSet;
 use super::knowledge::{Knowledge, can_never_be_listed};
 use super::logs::{self, LogObject};
 use super::plan::{removable_of_unknown, summarize};
-use super::{PodDoubt, Policy, Verdict, at_least};
+use super::{PodDoubt, Policy, Summary, Verdict, at_least};
 use crate::model::{
     Container, ContainerId, ContainerState, KeepReason, PodUid, Snapshot, Target, pod_uid_of,
 };
@@ -49,6 +49,34 @@ pub fn kept_for_quiet(
         return None;
     }
     soonest(snapshot, policy, &targets, policy.pods.quiet)
+}
+
+/// Counts the containers and sandboxes of pods known to be finished or deleted that `pods.quiet` alone keeps, where
+/// there are any.
+pub fn kept_by_quiet_alone(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    targets: &BTreeSet<Target>,
+) -> BTreeMap<Target, usize> {
+    // An assumption is no knowledge.
+    let mut policy = policy.clone();
+    policy.assume_finished_after = None;
+    let of_pods = targets & &[Target::Containers, Target::Sandboxes].into();
+    let planned = |policy: &Policy| {
+        let counts = summarize(&Knowledge::of(snapshot, policy), &of_pods);
+        let sum = |(target, it): (Target, Summary)| (target, it.remove.values().sum());
+        counts
+            .into_iter()
+            .map(sum)
+            .collect::<BTreeMap<Target, usize>>()
+    };
+    let now = planned(&policy);
+    let mut more = planned(&without_quiet(&policy));
+    for (target, count) in &mut more {
+        *count = count.saturating_sub(now.get(target).copied().unwrap_or(0));
+    }
+    more.retain(|_, count| *count > 0);
+    more
 }
 
 /// Returns the time, at most `longest`, after which as much is removable as after `longest`; `None` if that is no more

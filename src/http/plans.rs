@@ -200,6 +200,8 @@ mod tests {
         Plan {
             taken_at: Timestamp::UNIX_EPOCH,
             pods_from_cache: removals == 1,
+            doubts: Vec::from_iter((kept > 0).then(|| "a list is incomplete".to_owned())),
+            at_risk: BTreeMap::from_iter((kept > 0).then_some((Target::Sandboxes, kept))),
             removals: (0..removals).map(removal).collect(),
             kept: (0..kept).map(stays).collect(),
             summary: BTreeMap::from([(Target::Sandboxes, summary)]),

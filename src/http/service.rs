@@ -20,6 +20,7 @@ use crate::doctor::Doctor;
 use crate::gc::{self, Plan, Policy};
 use crate::metrics::Metrics;
 use crate::model::{PodSandboxId, Snapshot, Target};
+use crate::pass::at_risk;
 use crate::pass::quarantine::Quarantine;
 use crate::snapshot::{Look, NoSnapshot, Observer};
 use crate::state::Question;
@@ -154,6 +155,8 @@ impl Service {
         self.fixed.plans.get(of, || {
             let snapshot = self.snapshot(look)?;
             let mut plan = gc::plan(&snapshot, policy, targets);
+            plan.at_risk = at_risk(look, &snapshot, policy, targets);
+            plan.add_doubts(&snapshot, look.doubts().collect());
             plan.add_details(&snapshot, policy);
             let quarantine = self.quarantine.lock();
             plan.add_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());

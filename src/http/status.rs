@@ -21,6 +21,7 @@ use crate::model::{
     Brake, ContainerState, Coverage, FailureClass, NodeFigures, Pass, PodSandboxState, Pods,
     Snapshot, Target, by_state,
 };
+use crate::pass::at_risk;
 use crate::runtime::Listing;
 use crate::snapshot::{Look, LookResult, Weight};
 use crate::state;
@@ -116,6 +117,9 @@ struct NodeStatus {
     pods: PodsStatus,
     /// Number of objects that a pass would remove now; `null`: the lists could not be read.
     removable: Option<BTreeMap<Target, usize>>,
+    /// Number of further objects that it may remove at a risk, where nothing else makes a list fit that is over its limit.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    at_risk: BTreeMap<Target, usize>,
 }
 
 /// Where images begin to go, and how far.
@@ -162,6 +166,9 @@ struct ListStatus {
     mode: Option<&'static str>,
     /// Whether no row is missing.
     complete: bool,
+    /// Why rows may be missing, what follows from it and what helps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
     /// What the whole list weighs.
     bytes: Option<u64>,
     /// The lower of the kubelet's and the runtime's limit.
@@ -325,6 +332,9 @@ pub(crate) fn of_look(
             },
             lists: lists(look),
             pods: pods(config, look, judged.as_ref()),
+            at_risk: judged
+                .as_ref()
+                .map_or_else(BTreeMap::new, |it| it.at_risk.clone()),
             removable: judged.map(|judged| judged.removable),
         }),
     }
@@ -394,6 +404,7 @@ fn lists(look: &Look) -> BTreeMap<&'static str, ListStatus> {
         (listed.is_some() || weight.bytes.is_some()).then(|| ListStatus {
             mode: listed.map(|listed| listed.mode.label()),
             complete: listed.is_some_and(|listed| listed.coverage == Coverage::Whole),
+            why: listed.and_then(Listing::doubt),
             bytes: weight.bytes,
             limit_bytes: weight.limit_bytes,
         })
@@ -423,24 +434,29 @@ fn errors(look: &Look) -> BTreeMap<&'static str, String> {
 /// What a plan on the look says.
 pub(crate) struct PlanStatus {
     removable: BTreeMap<Target, usize>,
+    at_risk: BTreeMap<Target, usize>,
     pods: PodsJudgement,
 }
 
 fn judge(service: &Service, look: &Look) -> Option<PlanStatus> {
     let snapshot = service.snapshot(look).ok()?;
     let policy = &service.config().policy;
-    Some(PlanStatus::of(&snapshot, policy))
+    Some(PlanStatus::of(look, &snapshot, policy))
 }
 
 impl PlanStatus {
-    /// Plans on a snapshot.
-    pub(crate) fn of(snapshot: &Snapshot, policy: &Policy) -> Self {
+    /// Plans on a look's snapshot.
+    pub(crate) fn of(look: &Look, snapshot: &Snapshot, policy: &Policy) -> Self {
+        // Before the knowledge is there: on a node of 20,000 pods each takes some megabytes.
+        let at_risk = at_risk(look, snapshot, policy, &Target::ALL.into());
         let knowledge = Knowledge::of(snapshot, policy);
-        let counts = gc::plan::summarize(&knowledge, &Target::ALL.into()).into_iter();
+        let counts = gc::plan::summarize(&knowledge, &Target::ALL.into());
         Self {
             removable: counts
+                .into_iter()
                 .map(|(target, summary)| (target, summary.remove.values().sum()))
                 .collect(),
+            at_risk,
             pods: PodsJudgement::of(&knowledge),
         }
     }

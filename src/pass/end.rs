@@ -14,6 +14,7 @@ use crate::model::{
     Container, Coverage, HasId, ListCoverage, Outcome, Pass, Pods, Target, TargetReport, Text,
 };
 use crate::pass::record::PassRecord;
+use crate::runtime::Listing;
 use crate::snapshot::{ListResult, Look};
 
 /// How a pass ended, as admission needs it.
@@ -392,17 +393,11 @@ impl PassRun<'_> {
     }
 
     fn report_rows_of<T>(&mut self, target: Target, list: &ListResult<T>) {
-        let Ok(list) = list else { return };
-        let count = list.malformed;
-        if count > 0 {
-            let why = format!(
-                "{count} rows of the list have no id or contradict each other; only what is certain without them goes"
-            );
+        let list = list.as_ref().ok();
+        // One that was read in parts is no defect: each look tries more of it.
+        let list = list.filter(|it| it.malformed > 0 || it.rows.is_empty());
+        if let Some(why) = list.and_then(Listing::doubt) {
             self.report_problem(target, &why);
-        } else if list.rows.is_empty() && list.coverage != Coverage::Whole {
-            let why = "the runtime lists none, although the node is not empty: it may have lost its records, or not \
-                       have loaded them; what depends on the list stays";
-            self.report_problem(target, why);
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::end::EarlyEnd;
 use super::stops::StopCause;
-use super::{PassRun, may_risk_pods, tally};
+use super::{PassRun, tally};
 use crate::gc::knowledge::Knowledge;
 use crate::gc::{self};
 use crate::model::{Cause, PodsReport, Target};
@@ -51,7 +51,7 @@ impl PassRun<'_> {
     }
 
     /// Returns for each target when a later pass would find more: when the objects kept by `quiet`, `settle`
-    /// and `min_age` are free, and at once where the kubelet stays blind.
+    /// and `min_age` are free, or while a list stays over its limit.
     pub(super) fn retry_after(&self, look: &Look) -> BTreeMap<Target, Duration> {
         // The record names the first trigger alone; one that joined may get a follow-up where the first gets none.
         let wants_one = self.record.read(|pass| {
@@ -65,17 +65,17 @@ impl PassRun<'_> {
         let targets = self.targets.iter().copied();
         let settles_in = self.settles_at.filter(|_| !self.uncertain.is_empty());
         let settles_in = settles_in.map(|at| at.saturating_duration_since(Instant::now()));
-        // A list is over its limit, and this pass took no other pods in place of those that it tried in vain: a later one
-        // takes these last.
-        let is_blind = may_risk_pods(look) && !self.tally.stayed.is_empty();
+        let not_rescued = self.not_rescued(look);
         targets
             .filter_map(|target| {
+                // As soon as the brakes allow it: no time helps, but what failed now goes last then.
+                if not_rescued.contains(&target) {
+                    return Some((target, Duration::ZERO));
+                }
                 // A container that stays holds its sandbox too, and that its pod's logs.
                 let settled = settles_in.filter(|_| target != Target::Images);
                 let old_enough = gc::kept_for_a_time(&snapshot, &self.policy, target);
-                let is_list = matches!(target, Target::Containers | Target::Sandboxes);
-                let at_once = (is_blind && is_list).then_some(Duration::ZERO);
-                Some((target, at_once.or(settled.max(old_enough))?))
+                Some((target, settled.max(old_enough)?))
             })
             .collect()
     }

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use super::end::EarlyEnd;
 use super::failures::PriorFailures;
 use super::{PassRun, Phase};
-use crate::gc::{PodKnowledge, Removal};
-use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid, Target, Text};
+use crate::gc::{self, PodKnowledge, Policy, Removal};
+use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid, Snapshot, Target, Text};
 use crate::snapshot::{Look, Weight, rows};
 
 /// A list counts as fitting well below its limit, so that the next pods do not fill it at once.
@@ -53,12 +53,30 @@ impl PassRun<'_> {
 
     /// Reports in a dry run that a pass may remove more than this plan shows.
     pub(super) fn report_risk(&self, look: &Look) {
-        let is_list = |it: &Target| matches!(it, Target::Containers | Target::Sandboxes);
-        let may_risk = may_risk_pods(look) && !self.policy.pods.quiet.is_zero();
-        if may_risk && self.targets.iter().any(is_list) {
-            let why = "a list is over the kubelet's limit: where nothing else makes it fit, a pass also removes \
-                       finished pods that this plan keeps as too young";
-            self.record.error(why.to_owned());
+        if let Some(why) = gc::notes::risk_words(&self.at_risk(look)) {
+            self.record.error(why);
+        }
+    }
+
+    /// Counts what a later pass may remove at a risk: none of what a saved plan lacks.
+    fn at_risk(&self, look: &Look) -> BTreeMap<Target, usize> {
+        let snapshot = self.runner.snapshot(look).ok();
+        let snapshot = snapshot.filter(|_| self.saved_plan.is_none());
+        let counts = snapshot.map(|it| at_risk(look, &it, &self.policy, &self.targets));
+        counts.unwrap_or_default()
+    }
+
+    /// Returns the lists' targets if a list stays over its limit, although another pass would remove something.
+    pub(super) fn not_rescued(&self, look: &Look) -> BTreeSet<Target> {
+        let lists = &self.targets & &[Target::Containers, Target::Sandboxes].into();
+        let is_due = || {
+            let plan = self.plan(look, &lists, &self.policy);
+            plan.is_ok_and(|plan| !plan.removals.is_empty()) || !self.at_risk(look).is_empty()
+        };
+        if is_over(look) && is_due() {
+            lists
+        } else {
+            BTreeSet::new()
         }
     }
 
@@ -164,7 +182,7 @@ impl PassRun<'_> {
         look: &Look,
         failures: &PriorFailures,
     ) -> Result<BTreeSet<PodUid>, EarlyEnd> {
-        if look.pod_origin.source != PodSourceKind::ApiServer {
+        if !has_confirmed_pods(look) {
             return Ok(BTreeSet::new());
         }
         let plan = self.plan(look, lists, &self.policy)?;
@@ -268,8 +286,32 @@ fn records(look: &Look) -> impl Iterator<Item = (Target, &Text, Option<&PodUid>)
 }
 
 /// Says whether a pass on this look may remove pods whose end the kubelet may not know.
-pub fn may_risk_pods(look: &Look) -> bool {
-    is_over(look) && look.pod_origin.source == PodSourceKind::ApiServer
+fn may_risk_pods(look: &Look) -> bool {
+    is_over(look) && has_confirmed_pods(look)
+}
+
+/// Says whether the API server has told of the pods.
+fn has_confirmed_pods(look: &Look) -> bool {
+    look.pod_origin.source == PodSourceKind::ApiServer && look.pods.known().is_some()
+}
+
+/// Counts what a pass on this look keeps by its plan and may remove at a risk.
+pub fn at_risk(
+    look: &Look,
+    snapshot: &Snapshot,
+    policy: &Policy,
+    targets: &BTreeSet<Target>,
+) -> BTreeMap<Target, usize> {
+    if !may_risk_pods(look) {
+        return BTreeMap::new();
+    }
+    let mut counts = gc::kept_by_quiet_alone(snapshot, policy, targets);
+    // Pods that have nothing in a list that is too long do not go.
+    let surpluses = surpluses(look);
+    if !counts.keys().any(|it| surpluses.get(it) > Some(&0)) {
+        counts.clear();
+    }
+    counts
 }
 
 /// Returns how many rows of each list are too many.

@@ -212,6 +212,17 @@ impl Look {
         parts.filter_map(|(part, error)| Some((part, error?)))
     }
 
+    /// Returns the lists that may lack rows, and why.
+    pub fn doubts(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let doubts = [
+            ("containers", doubt(&self.containers)),
+            ("sandboxes", doubt(&self.sandboxes)),
+            ("images", doubt(&self.images)),
+        ];
+        let doubts = doubts.into_iter();
+        doubts.filter_map(|(list, why)| Some((list, why?)))
+    }
+
     /// Says whether a list is missing because the runtime went away or is not ready yet.
     pub fn is_lost(&self) -> bool {
         let containers = self.containers.as_ref().err();
@@ -247,6 +258,10 @@ impl Look {
         }
         figures
     }
+}
+
+fn doubt<T>(list: &ListResult<T>) -> Option<String> {
+    list.as_ref().ok()?.doubt()
 }
 
 fn rows_of<'a, T>(list: &'static str, part: &'a ListResult<T>) -> Result<&'a Rows<T>, NoSnapshot> {

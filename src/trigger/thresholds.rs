@@ -2,7 +2,6 @@
 //! cannot reach. The pass measures for itself.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -10,7 +9,7 @@ use crate::config::{Mode, Thresholds};
 use crate::gc::knowledge::Knowledge;
 use crate::gc::{self, PassOptions};
 use crate::model::{AlertResult, Cause, Target};
-use crate::pass::may_risk_pods;
+use crate::pass::at_risk;
 use crate::snapshot::{Look, Threshold};
 use crate::trigger::{Trigger, Worker};
 
@@ -98,16 +97,13 @@ impl ThresholdWatcher {
         }
         let snapshot = self.worker.runner().snapshot(look);
         let snapshot = snapshot.map_err(|error| error.to_string())?;
-        let mut policy = self.worker.config().policy.clone();
-        if may_risk_pods(look) {
-            // As the pass does where nothing else makes the lists fit.
-            policy.pods.quiet = Duration::ZERO;
-        }
-        let counts = gc::plan::summarize(&Knowledge::of(&snapshot, &policy), wanted);
+        let policy = &self.worker.config().policy;
+        let counts = gc::plan::summarize(&Knowledge::of(&snapshot, policy), wanted);
         let some = counts
             .into_iter()
             .filter(|(_, summary)| !summary.remove.is_empty());
-        Ok(some.map(|(target, _)| target).collect())
+        let at_risk = at_risk(look, &snapshot, policy, wanted).into_keys();
+        Ok(some.map(|(target, _)| target).chain(at_risk).collect())
     }
 }
 

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use serde_json::Value;
 
 use super::args::{PassArgs, PlanArgs};
-use super::shown::{INCOMPLETE, ShownPlan};
+use super::shown::ShownPlan;
 use super::text::{self, plan_ink, plan_text};
 use super::{looked, service};
 use crate::cli::Output;
@@ -15,6 +14,7 @@ use crate::cli::screen::Screen;
 use crate::cli::service::{NOT_UNDERSTOOD, ServiceQuery, Site};
 use crate::gc;
 use crate::model::escape;
+use crate::pass::at_risk;
 
 /// How long the service may take: a look at a sick node takes up to 8 s, and then it plans.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -39,10 +39,7 @@ pub async fn run(site: Site, args: PlanArgs) -> anyhow::Result<()> {
         return print(&escape::json(&String::from_utf8_lossy(&plan)));
     }
     let shown: ShownPlan = serde_json::from_slice(&plan).context(NOT_UNDERSTOOD)?;
-    // It only completes the answer: without it the table says less.
-    let status = question.answer("/api/v1/status").await.ok();
-    let status: Option<Value> = status.and_then(|it| serde_json::from_slice(&it.2).ok());
-    show(&shown.with_status(&status.unwrap_or_default()), &args)
+    show(&shown, &args)
 }
 
 /// Takes a look and plans on it.
@@ -51,9 +48,6 @@ async fn own(site: &Site, args: &PlanArgs) -> anyhow::Result<()> {
     args.pass.options().apply_to(&mut policy);
     let (runner, look) = looked(site).await?;
     let snapshot = runner.snapshot(&look)?;
-    if !snapshot.seen.is_all() {
-        note(INCOMPLETE);
-    }
     if let Some(wait) = gc::kept_for_quiet(&snapshot, &policy, &args.pass.targets()) {
         let seconds = wait.as_secs_f64();
         note(&format!(
@@ -62,11 +56,13 @@ async fn own(site: &Site, args: &PlanArgs) -> anyhow::Result<()> {
         ));
     }
     let mut plan = gc::plan(&snapshot, &policy, &args.pass.targets());
+    plan.at_risk = at_risk(&look, &snapshot, &policy, &args.pass.targets());
+    plan.add_doubts(&snapshot, look.doubts().collect());
     plan.add_details(&snapshot, &policy);
     plan.add_quarantine(|id| runner.quarantined(id));
     match args.pass.output {
         Output::Json => print_json(&plan),
-        Output::Table => show(&ShownPlan::of(&plan, &snapshot)?, args),
+        Output::Table => show(&ShownPlan::of(&plan)?, args),
     }
 }
 

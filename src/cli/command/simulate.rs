@@ -160,6 +160,7 @@ fn simulate(args: &SimulateArgs, policies: Vec<Option<Policy>>) -> anyhow::Resul
                 escape::line(&violation)
             ));
         }
+        plan.add_doubts(&file.snapshot, Vec::new());
         plan.add_details(&file.snapshot, &policy);
         plans.push(plan);
     }
@@ -189,7 +190,7 @@ fn show(args: &SimulateArgs, file: &SnapshotFile, plans: &[Plan]) -> anyhow::Res
                 match output {
                     Output::Json => print_json(plan)?,
                     Output::Table => {
-                        let shown = ShownPlan::of(plan, &file.snapshot)?;
+                        let shown = ShownPlan::of(plan)?;
                         let text = plan_text(&shown, args.rows.rows(), &screen);
                         print_on(&screen, &format!("{}\n\n{text}", head(file)), plan_ink)?;
                     }

@@ -120,9 +120,13 @@ fn states(status: &Value, list: &str) -> String {
     };
     let total: u64 = counts.values().filter_map(Value::as_u64).sum();
     let words = |state: &str| state.replace("notready", "not ready");
-    match counted(Some(counts), |n, state| format!("{n} {}", words(state))) {
+    let counts = match counted(Some(counts), |n, state| format!("{n} {}", words(state))) {
         Some(counts) => format!("{total}: {counts}"),
         None => "none".to_owned(),
+    };
+    match at(status, &format!("/lists/{list}/why")).as_str() {
+        Some(why) => format!("{counts}; incomplete: {why}"),
+        None => counts,
     }
 }
 
@@ -222,9 +226,13 @@ fn removable(status: &Value) -> String {
     if removable.is_null() {
         return "unknown: no plan is possible on the last look".to_owned();
     }
-    match counted(removable.as_object(), objects) {
+    let due = match counted(removable.as_object(), objects) {
         Some(counts) => format!("{counts}, in a pass now (crisweep plan)"),
         None => "nothing, in a pass now".to_owned(),
+    };
+    match counted(at(status, "/at_risk").as_object(), objects) {
+        Some(counts) => format!("{due}; at a risk up to {counts} (crisweep plan says why)"),
+        None => due,
     }
 }
 

@@ -187,7 +187,8 @@ impl PlanFacts<'_> {
         if let Some(outage) = self.outage() {
             return format!(
                 "a list has been over the kubelet's limit for {}, so the kubelet may not know that the pod ended; \
-                 it goes when the lists fit again",
+                 it goes when the lists fit again, or where nothing else makes them fit and the API server confirms its \
+                 pod's end",
                 self.age_words(outage.first_seen),
             );
         }

@@ -9,6 +9,7 @@ use super::plan::{removals, words};
 use super::view::{MayAct, View};
 use super::words::{count, text};
 use crate::config::Mode;
+use crate::gc::Plan;
 use crate::model::Target;
 
 pub(super) fn section(view: &View) -> Markup {
@@ -23,7 +24,7 @@ pub(super) fn section(view: &View) -> Markup {
                     @let removals = removals(plan);
                     @let all: u64 = removals.values().sum();
                     h2 #confirm-title { (question(view, all, &words(&removals))) }
-                    (facts(view, plan.kept.len()))
+                    (facts(view, plan))
                     @if view.asked.pass_targets().is_empty() { p.problem { "Nothing is ticked." } }
                     (form(view, &removals))
                 },
@@ -41,7 +42,7 @@ fn question(view: &View, all: u64, words: &str) -> String {
     }
 }
 
-fn facts(view: &View, stays: usize) -> Markup {
+fn facts(view: &View, plan: &Plan) -> Markup {
     html! {
         ul {
             li {
@@ -52,9 +53,10 @@ fn facts(view: &View, stays: usize) -> Markup {
                 }
             }
             li {
-                (count(stays)) " objects stay. The pass looks again before each batch, and removes only what is "
+                (count(plan.kept.len())) " objects stay. The pass looks again before each batch, and removes only what is "
                 "still due then: the numbers may change a little."
             }
+            @for doubt in &plan.doubts { li { strong { (text(doubt)) } "." } }
             @if view.config.evidence.enabled { li { "How each container ended and the end of its log are kept as evidence." } }
             @if let MayAct::Ask(what) = view.may { li { "Your browser will ask for " (what) "." } }
             @if let Some(why) = view.held() { li { strong { (text(why)) } ": only a forced pass runs." } }

@@ -40,9 +40,7 @@ fn counts(plan: &Plan) -> Markup {
                 @for (target, summary) in &plan.summary { (of_target(plan, *target, summary)) }
             }
         }
-        @if plan.pods_from_cache {
-            p.muted { "The pods are those of the API server's watch cache; a pass asks the API server itself." }
-        }
+        @for doubt in &plan.doubts { p.problem { (text(doubt)) "." } }
     }
 }
 

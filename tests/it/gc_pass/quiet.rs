@@ -11,6 +11,7 @@ use tonic::Code;
 
 use crate::alerts::hook::{asks, pass_of, sent};
 use crate::pods::api_server::{ApiServer, answer};
+use crate::support::kubelet::Reply;
 use crate::support::{Rig, nodes, until};
 
 /// The list limit of the node: about thirty containers, or twenty sandboxes.
@@ -499,7 +500,7 @@ async fn what_an_earlier_pass_tried_in_vain_holds_back_no_others_that_make_the_l
 
 /// Alertmanager may repeat its alert only after hours.
 #[tokio::test]
-async fn an_alert_whose_pass_left_the_kubelet_blind_for_what_it_tried_in_vain_gets_one_pass_more() {
+async fn an_alert_whose_pass_left_the_kubelet_blind_gets_one_pass_more() {
     let (rig, _api_server) = stuck_ones(18, Fault::hang()).await;
     let body = sent(&rig, asks("all"), 202, "accepted").await;
     let first = rig.finished(&pass_of(&body)).await;
@@ -509,6 +510,32 @@ async fn an_alert_whose_pass_left_the_kubelet_blind_for_what_it_tried_in_vain_ge
     })
     .await;
     assert_eq!(rig.passes().await[0]["trigger"]["follow_up"], true);
+}
+
+/// No pass would find more than this one.
+#[tokio::test]
+async fn a_pass_after_which_nothing_may_go_gets_none_more_although_the_kubelet_is_blind() {
+    let rig = Rig::with(all_of_just_now(), lagging(1), changes("1m")).await;
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    let pass = rig.finished(&pass_of(&body)).await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert_eq!(rig.passes().await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_down_confirms_no_pod_to_be_risked() {
+    let (api_server, settings, options) = only_a_risk().await;
+    let rig = Rig::with(all_of_just_now(), options, settings).await;
+    api_server
+        .server
+        .reply(Reply::status("503 Service Unavailable"));
+    let dry_run = rig.gc("dry_run=true").await;
+    let errors = dry_run["errors"].to_string();
+    assert!(!errors.contains("a pass also removes"), "{dry_run:#}");
+    let pass = rig.gc("target=containers&target=sandboxes").await;
+    let errors = pass["errors"].to_string();
+    assert!(errors.contains("until the API server confirms"), "{pass:#}");
+    rig.nothing_was_touched();
 }
 
 #[tokio::test]
@@ -582,6 +609,21 @@ async fn risks_pods(each: Duration) {
     assert_eq!(dry_run["targets"]["containers"]["planned"], 0);
     let errors = dry_run["errors"].to_string();
     assert!(errors.contains("a pass also removes"), "{dry_run:#}");
+    let plan = rig.get("/api/v1/plan").await.json();
+    assert_eq!(plan["removals"], json!([]));
+    assert_eq!(
+        plan["at_risk"],
+        json!({ "containers": 40, "sandboxes": 40 })
+    );
+    let status = rig.get("/api/v1/status").await.json();
+    assert_eq!(status["at_risk"], plan["at_risk"]);
+    let images = rig.get("/api/v1/plan?target=images").await.json();
+    assert_eq!(images["at_risk"], Value::Null);
+    let risk = "as too young (40 containers, 40 sandboxes at most)";
+    for path in ["/api/v1/plan", "/", "/?confirm=pass"] {
+        let page = rig.get(path).await.text;
+        assert!(page.contains(risk), "{path}: {page}");
+    }
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::slow(each));
     let id = rig.begin_gc("target=containers&target=sandboxes").await;
     until("the pass rests", || async {

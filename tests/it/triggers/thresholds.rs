@@ -73,6 +73,47 @@ async fn a_list_over_its_limit_asks_for_a_pass_also_where_only_a_risk_makes_it_f
     assert!(pass["errors"].to_string().contains("risked"), "{pass:#}");
 }
 
+/// A rescue takes a risk only with pods that the API server confirms.
+#[tokio::test]
+async fn a_list_over_its_limit_asks_for_no_pass_where_pods_are_only_assumed_to_be_over() {
+    let api_server = ApiServer::start().await;
+    let mut changes = thresholds("list_limit_ratio", 0.75);
+    changes["pods"] = api_server.config("api-server")["pods"].clone();
+    changes["pods"]["quiet"] = json!("1h");
+    changes["pods"]["assume_finished_after"] = json!("1s");
+    let policy = json!({ "min_age": "0s", "max_dead": 0 });
+    changes["policy"] = json!({ "containers": policy, "sandboxes": policy });
+    let ended = |n| {
+        PodSpec::new(&format!("gone-{n}"))
+            .exited("app", 0, seconds(5))
+            .deleted()
+    };
+    let node = NodeBuilder::new().pod(PodSpec::new("web").running("app", 0));
+    let options = Options {
+        send_limit_bytes: 30_000,
+        ..Options::default()
+    };
+    let rig = Rig::with(node.pods(40, ended).build(), options, changes).await;
+    // A list that lacks what lives proves nothing.
+    let mut pods = answer(&rig.sim);
+    pods["items"] = json!([]);
+    api_server.set_answer(&pods);
+    let state = "crisweep_pod_source_info{source=\"api-server\",state=\"incomplete\"}";
+    until("the list is not believed", || async {
+        rig.metrics().await.get(state)
+    })
+    .await;
+    let before = rig.passes().await.len();
+    looked(&rig, 6).await;
+    assert_eq!(
+        rig.passes().await.len(),
+        before,
+        "{:#?}",
+        rig.passes().await[0]
+    );
+    rig.nothing_was_touched();
+}
+
 #[tokio::test]
 async fn a_threshold_that_is_not_reached_is_shown_and_asks_for_nothing() {
     let rig = Rig::start(nodes::litter(3), thresholds("exited_containers", 4)).await;
