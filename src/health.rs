@@ -1,6 +1,7 @@
 //! What is wrong with the node: what is known of it, held against the thresholds. `crisweep check` and the page judge
 //! here. Never asks anything.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -8,6 +9,7 @@ use serde::Serialize;
 use crate::config::Thresholds;
 use crate::gc::knowledge::SourceState;
 use crate::gc::{Limit, Policy};
+use crate::model::Target;
 use crate::snapshot::Look;
 
 /// While no new look ends in time, the figures of the last look count for this long.
@@ -27,6 +29,10 @@ pub struct HealthFacts {
     pub not_ready_sandboxes: Option<u64>,
     /// The share of its limit that each list takes, also of a list that failed for its size.
     pub lists: Vec<(&'static str, Option<f64>)>,
+    /// Lists that were read and may lack rows.
+    pub incomplete: Vec<&'static str>,
+    /// Dead objects that the policy's limits keep, where the pods are known.
+    pub kept: BTreeMap<Target, usize>,
     /// Use of the image file system.
     pub image_fs_used_percent: Option<f64>,
     /// Use of its inodes; `None` also on file systems that allocate them as needed.
@@ -72,7 +78,7 @@ pub struct HealthFinding {
     pub severity: HealthState,
     /// What it is.
     pub text: String,
-    /// The setting by which it may last, whatever passes do.
+    /// The setting by which it may last, whatever passes do, or what more there is to know.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -127,6 +133,8 @@ impl HealthFacts {
             exited_containers: figures.exited_containers,
             not_ready_sandboxes: figures.not_ready_sandboxes,
             lists: look.weights().ratios(),
+            incomplete: look.doubts().map(|(list, _)| list).collect(),
+            kept: BTreeMap::new(),
             image_fs_used_percent: figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio),
             image_fs_inodes_used_percent: figures.image_fs_inodes_used_ratio().map(|it| 100.0 * it),
             pod_source: source.and_then(|state| match state {
@@ -183,11 +191,11 @@ impl HealthFacts {
         findings.extend(self.image_filesystem(marks));
         let containers = (self.exited_containers, marks.exited_containers);
         let kept = policy.map(|it| (it.containers.enabled, it.containers.max_dead));
-        let counted = count(containers, "exited containers", "containers", kept);
+        let counted = self.count(containers, "exited containers", Target::Containers, kept);
         findings.extend(counted.filter(|it| is_news(it, "containers", &findings)));
         let sandboxes = (self.not_ready_sandboxes, marks.not_ready_sandboxes);
         let kept = policy.map(|it| (it.sandboxes.enabled, it.sandboxes.max_dead));
-        let counted = count(sandboxes, "dead sandboxes", "sandboxes", kept);
+        let counted = self.count(sandboxes, "dead sandboxes", Target::Sandboxes, kept);
         findings.extend(counted.filter(|it| is_news(it, "sandboxes", &findings)));
         findings.extend(self.service.clone());
         let source = self.pod_source;
@@ -199,21 +207,37 @@ impl HealthFacts {
         findings
     }
 
-    /// A list at its limit blinds the kubelet, so it comes first.
+    /// A list at its limit blinds the kubelet, so it comes first. Of a list that may lack rows the figures are at least so.
     fn heavy_lists(&self, marks: &Thresholds) -> Vec<HealthFinding> {
         let Some(mark) = marks.list_limit_ratio else {
             return Vec::new();
         };
-        let finding = |&(list, ratio): &(&str, Option<f64>)| match ratio {
-            None => Some(HealthFinding::unknown(format!("list of {list} not read"))),
-            Some(ratio) if ratio > 1.0 => Some(HealthFinding::problem(format!(
-                "list of {list} over its limit"
-            ))),
-            Some(ratio) if ratio >= mark => Some(HealthFinding::problem(format!(
-                "list of {list} at {} of its limit",
-                percent(100.0 * ratio)
-            ))),
-            Some(_) => None,
+        let finding = |&(list, ratio): &(&'static str, Option<f64>)| {
+            let is_incomplete = self.incomplete.contains(&list);
+            let (finding, hint) = match ratio {
+                None => (
+                    HealthFinding::unknown(format!("list of {list} not read")),
+                    None,
+                ),
+                Some(ratio) if ratio >= mark || ratio > 1.0 => {
+                    let finding = if ratio > 1.0 {
+                        format!("list of {list} over its limit")
+                    } else {
+                        format!("list of {list} at {} of its limit", percent(100.0 * ratio))
+                    };
+                    (
+                        HealthFinding::problem(finding),
+                        is_incomplete.then_some("not read whole"),
+                    )
+                }
+                Some(_) if is_incomplete => {
+                    let finding = HealthFinding::unknown(format!("list of {list} incomplete"));
+                    (finding, Some("much stays; status says why"))
+                }
+                Some(_) => return None,
+            };
+            let hint = hint.map(str::to_owned);
+            Some(HealthFinding { hint, ..finding })
         };
         self.lists.iter().filter_map(finding).collect()
     }
@@ -231,6 +255,33 @@ impl HealthFacts {
                 let text = format!("image file system inodes {} used", percent(inodes));
                 (inodes >= mark).then(|| HealthFinding::problem(text))
             }
+        }
+    }
+
+    /// Holds a number against its mark. `policy`: whether the target is enabled, and its `max_dead`, if that is known. As many
+    /// as its limits may keep, and do keep but for fewer than the mark, are no problem: no pass would end it.
+    fn count(
+        &self,
+        (is, mark): (Option<u64>, Option<u32>),
+        what: &str,
+        target: Target,
+        policy: Option<(bool, Limit)>,
+    ) -> Option<HealthFinding> {
+        let mark = mark?;
+        let may_keep = |is: u64| match policy {
+            Some((true, Limit::AtMost(most))) => is <= most as u64,
+            Some((true, Limit::None)) => true,
+            Some((false, _)) | None => false,
+        };
+        let kept = self.kept.get(&target).map_or(0, |kept| *kept as u64);
+        match is {
+            None => Some(HealthFinding::unknown(format!("{target} not counted"))),
+            Some(is) if is < u64::from(mark) => None,
+            Some(is) if may_keep(is) && is.saturating_sub(kept) < u64::from(mark) => None,
+            Some(is) => Some(HealthFinding {
+                hint: policy.and_then(|(enabled, max_dead)| hint(target, enabled, max_dead, mark)),
+                ..HealthFinding::problem(format!("{is} {what}"))
+            }),
         }
     }
 
@@ -259,26 +310,8 @@ fn is_news(counted: &HealthFinding, list: &str, findings: &[HealthFinding]) -> b
     counted.severity == HealthState::Problem || !is_told
 }
 
-/// Holds a number against its mark. `kept`: whether the target is enabled, and its `max_dead`, if that is known.
-fn count(
-    (is, mark): (Option<u64>, Option<u32>),
-    what: &str,
-    target: &str,
-    kept: Option<(bool, Limit)>,
-) -> Option<HealthFinding> {
-    let mark = mark?;
-    match is {
-        None => Some(HealthFinding::unknown(format!("{target} not counted"))),
-        Some(is) if is >= u64::from(mark) => Some(HealthFinding {
-            hint: kept.and_then(|(enabled, max_dead)| hint(target, enabled, max_dead, mark)),
-            ..HealthFinding::problem(format!("{is} {what}"))
-        }),
-        Some(_) => None,
-    }
-}
-
 /// Says which setting keeps as many as the threshold calls a problem, or more.
-fn hint(target: &str, enabled: bool, max_dead: Limit, mark: u32) -> Option<String> {
+fn hint(target: Target, enabled: bool, max_dead: Limit, mark: u32) -> Option<String> {
     match max_dead {
         _ if !enabled => Some(format!("{target}.enabled is off")),
         Limit::None => Some(format!("{target}.max_dead keeps all")),

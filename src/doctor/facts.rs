@@ -94,9 +94,8 @@ impl DoctorFacts {
         note("runtime", look.runtime.as_ref().err());
         note("containers", look.containers.as_ref().err());
         note("sandboxes", look.sandboxes.as_ref().err());
-        if unread.is_empty() && !look.seen().is_all() {
-            unread.push("the lists are incomplete: every count is a lower bound".to_owned());
-        }
+        let doubts = look.doubts().filter(|(list, _)| *list != "images");
+        unread.extend(doubts.map(|(list, why)| format!("the list of {list} is incomplete: {why}")));
         let containers = look.containers.as_ref().ok();
         let sandboxes = look.sandboxes.as_ref().ok();
         Self {

@@ -9,12 +9,11 @@ use super::node::unlisted;
 use super::owners::{Controller, Owners};
 use super::report::{many, percent, share};
 use super::{Counts, DoctorFacts, Finding, Others, ROWS_MAX, Severity, Top, TopRow};
+use crate::config::Thresholds;
 use crate::model::{PodRef, PodUid, Pods, PodsUnknown, Target, short_size};
 
 /// Less litter than this is none to speak of.
 const LITTER_MIN: u64 = 20;
-/// From here on it is worth a change.
-const LITTER_MUCH: u64 = 200;
 
 /// The litter of each owner, or of each namespace, which has no kind.
 type Groups = BTreeMap<Controller, Counts>;
@@ -117,6 +116,17 @@ impl Litter {
         (rows.collect(), others)
     }
 
+    /// Says whether it is worth a change: from the number on at which it is worth a pass.
+    fn is_much(&self, marks: &Thresholds) -> bool {
+        let total = &self.total;
+        [
+            (total.dead_containers, marks.exited_containers),
+            (total.not_ready_sandboxes, marks.not_ready_sandboxes),
+        ]
+        .into_iter()
+        .any(|(is, mark)| is.zip(mark).is_some_and(|(is, mark)| is >= u64::from(mark)))
+    }
+
     /// Names who leaves most.
     pub(super) fn finding(&self, facts: &DoctorFacts) -> Option<Finding> {
         let total = self.total.objects();
@@ -136,7 +146,7 @@ impl Litter {
         };
         let finding = Finding::new(
             "litter",
-            Severity::of_much(total >= LITTER_MUCH),
+            Severity::of_much(self.is_much(&facts.config.thresholds)),
             format!(
                 "{words} {has} {} of {} and not-ready sandboxes ({part} %, {} of the lists); {} came in the last \
                  hour, {} in 24 h.",

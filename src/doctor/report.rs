@@ -191,7 +191,7 @@ pub(super) fn summary(findings: &[Finding], total: &Counts) -> String {
         (None, None) => "containers and sandboxes could not be listed".to_owned(),
     };
     if problems + advice == 0 {
-        return format!("Nothing is wrong: {litter}.");
+        return format!("Nothing here needs a change: {litter}.");
     }
     let found = [(problems, "problem"), (advice, "piece of advice")];
     let found = found.into_iter().filter(|(count, _)| *count > 0);

@@ -100,6 +100,11 @@ pub(super) fn facts(status: &Value) -> Option<HealthFacts> {
         let ratio = number("bytes")? / number("limit_bytes")?.max(1.0);
         is_young.then_some(ratio)
     };
+    let incomplete = |list: &&str| {
+        let is = |key: &str| at(&format!("/lists/{list}/{key}"));
+        is_young && is("mode").is_string() && *is("complete") == Value::Bool(false)
+    };
+    let kept = serde_json::from_value(at("/kept_by_limits").clone()).ok();
     let source = at("/pods/state").as_str().filter(|_| up);
     Some(HealthFacts {
         runtime,
@@ -108,6 +113,11 @@ pub(super) fn facts(status: &Value) -> Option<HealthFacts> {
         lists: ["containers", "sandboxes", "images"]
             .map(|list| (list, ratio(list)))
             .into(),
+        incomplete: ["containers", "sandboxes", "images"]
+            .into_iter()
+            .filter(incomplete)
+            .collect(),
+        kept: kept.filter(|_| is_young).unwrap_or_default(),
         image_fs_used_percent: figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio),
         image_fs_inodes_used_percent: figures.image_fs_inodes_used_ratio().map(|it| 100.0 * it),
         pod_source: ["failed", "incomplete"]

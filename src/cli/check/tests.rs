@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -14,6 +16,8 @@ fn healthy() -> HealthFacts {
             ("sandboxes", Some(0.01)),
             ("images", Some(0.02)),
         ],
+        incomplete: Vec::new(),
+        kept: BTreeMap::new(),
         image_fs_used_percent: Some(41.3),
         image_fs_inodes_used_percent: Some(12.0),
         pod_source: None,
@@ -74,6 +78,30 @@ fn a_setting_that_keeps_more_than_the_threshold_is_named_where_there_is_room() {
 }
 
 #[test]
+fn what_the_policy_keeps_is_no_problem_and_what_it_does_not_is_one() {
+    type Change = fn(&mut HealthFacts, &mut Policy);
+    let cases: [(Change, u8); 6] = [
+        (|_, _| {}, 0),
+        (|_, policy| policy.sandboxes.max_dead = Limit::None, 0),
+        (|facts, _| facts.kept.clear(), 1),
+        (|facts, _| facts.kept = [(Target::Sandboxes, 10)].into(), 1),
+        (|_, policy| policy.sandboxes.max_dead = Limit::AtMost(59), 1),
+        (|_, policy| policy.sandboxes.enabled = false, 1),
+    ];
+    for (number, (change, code)) in cases.into_iter().enumerate() {
+        let mut policy = Policy::default();
+        let mut facts = HealthFacts {
+            not_ready_sandboxes: Some(60),
+            kept: [(Target::Sandboxes, 11)].into(),
+            ..healthy()
+        };
+        change(&mut facts, &mut policy);
+        let verdict = facts.judge(&Thresholds::default(), Some(&policy), "service");
+        assert_eq!(verdict.exit_code(), code, "{number}: {}", verdict.line());
+    }
+}
+
+#[test]
 fn each_threshold_is_a_problem_when_reached_and_none_below() {
     type Change = fn(&mut HealthFacts);
     let cases: [(Change, Change, &str); 5] = [
@@ -127,6 +155,15 @@ fn what_is_not_known_is_unknown_and_ranks_below_a_problem() {
     };
     let line = "PROBLEM: list of containers over its limit; pod source failed [service]";
     assert_eq!(told(both), (1, line.to_owned()));
+    let incomplete = |share| HealthFacts {
+        lists: vec![("containers", Some(share))],
+        incomplete: vec!["containers"],
+        ..healthy()
+    };
+    let line = "UNKNOWN: list of containers incomplete (much stays; status says why) [service]";
+    assert_eq!(told(incomplete(0.0)), (2, line.to_owned()));
+    let line = "PROBLEM: list of containers over its limit (not read whole) [service]";
+    assert_eq!(told(incomplete(1.2)), (1, line.to_owned()));
     let down = (2, "UNKNOWN: runtime gives no answer [service]".to_owned());
     assert_eq!(told(HealthFacts::default()), down);
     let missing = HealthFacts {
@@ -215,6 +252,8 @@ prop_compose! {
         exited_containers in number(),
         not_ready_sandboxes in number(),
         ratios in [share(), share(), share()],
+        kept in proptest::collection::btree_map(prop_oneof![Just(Target::Containers), Just(Target::Sandboxes)], any::<usize>(), 0..=2),
+        incomplete in proptest::sample::subsequence(vec!["containers", "sandboxes", "images"], 0..=3),
         image_fs_used_percent in share(),
         image_fs_inodes_used_percent in share(),
         pod_source in proptest::option::of(prop_oneof![Just("failed"), Just("incomplete")]),
@@ -227,6 +266,8 @@ prop_compose! {
             exited_containers,
             not_ready_sandboxes,
             lists: vec![("containers", containers), ("sandboxes", sandboxes), ("images", images)],
+            incomplete,
+            kept,
             image_fs_used_percent,
             image_fs_inodes_used_percent,
             pod_source,

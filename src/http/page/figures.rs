@@ -46,7 +46,7 @@ fn table(view: &View, look: &Look) -> Markup {
                 (brakes(view))
             }
         }
-        (errors(look))
+        (errors(view, look))
     }
 }
 
@@ -264,10 +264,16 @@ fn brakes(view: &View) -> Markup {
     row_without_trend("Brakes", &now)
 }
 
-fn errors(look: &Look) -> Markup {
+/// What could not be read, unless the plan says it.
+fn errors(view: &View, look: &Look) -> Markup {
+    let told = match &view.node.plan {
+        Ok(plan) => plan.doubts.join("\n"),
+        Err(why) => why.clone(),
+    };
+    let errors = look.errors().map(|(part, error)| (part, error.to_string()));
     html! {
-        @for (part, error) in look.errors() {
-            p.problem { (part) ": " (text(&error.to_string())) }
+        @for (part, error) in errors.filter(|(_, error)| !told.contains(error)) {
+            p.problem { (part) ": " (text(&error)) }
         }
     }
 }

@@ -50,7 +50,6 @@ fn age(view: &View) -> Markup {
     html! {
         "Looked " span data-ago=(seconds) { (words) " ago" } "."
         @if !view.node.is_new { " " strong { "The runtime does not answer in time; this is the last look." } }
-        @if let Err(error) = &look.runtime { " " (text(&error.to_string())) "." }
     }
 }
 

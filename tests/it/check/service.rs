@@ -3,15 +3,16 @@
 use std::fs;
 use std::time::Duration;
 
-use crisweep_sim::{Fault, Rpc};
+use crisweep_sim::{Cni, Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
 use rustix::process::Signal;
 use serde_json::json;
+use tonic::Code;
 
 use super::{Told, check};
 use crate::support::ca::Ca;
 use crate::support::service::Service;
 use crate::support::wait::until_true;
-use crate::support::{Rig, nodes};
+use crate::support::{Rig, nodes, until};
 
 /// Checks a rig over its address, which the kernel chose.
 async fn over_tcp(rig: &Rig, args: &[&str]) -> Told {
@@ -92,6 +93,94 @@ async fn the_service_tells_of_a_list_over_its_limit() {
     let start = "PROBLEM: list of containers over its limit";
     assert!(told.line.starts_with(start), "{}", told.line);
     assert!(told.line.ends_with("[service]"), "{}", told.line);
+}
+
+/// Sandboxes come up, and each container fails to be created: an empty list could as well be one that was lost.
+#[tokio::test]
+async fn a_node_whose_empty_list_is_not_believed_is_not_called_well() {
+    let node = NodeBuilder::new().pod(PodSpec::new("web").leaked_sandbox(1, hours(3)).sandbox(2));
+    let rig = Rig::with(node.build(), Options::cri_o(), json!({})).await;
+    let told = over_tcp(&rig, &[]).await;
+    let finding = "list of containers incomplete";
+    let line = format!("UNKNOWN: {finding} (much stays; status says why) [service]");
+    told.is(2, &line);
+    let status = rig.get("/api/v1/status").await.json();
+    let why = status["lists"]["containers"]["why"].as_str().unwrap();
+    assert!(why.contains("the runtime lists none"), "{status:#}");
+    let page = rig.get("/").await.text;
+    assert!(page.contains(why), "{page}");
+    let address = format!("--web.listen-address={}", rig.address);
+    for command in ["status", "plan", "doctor"] {
+        let said = rig.command(&[command, &address]).await;
+        let said = String::from_utf8(said.stdout).unwrap();
+        let said: Vec<&str> = said.split_whitespace().collect();
+        assert!(said.join(" ").contains(why), "{command}: {said:?}");
+    }
+    // The same without the service.
+    let endpoint = format!("--runtime-endpoint={}", rig.sim.endpoint());
+    let line = format!("UNKNOWN: {finding} (much stays; status says why) [runtime]");
+    over_tcp(&rig, &[&endpoint]).await.is(2, &line);
+    assert_eq!(rig.gc("").await["outcome"], "partial");
+    rig.sim.add_pod(&PodSpec::new("new").running("app", 0));
+    assert_eq!(over_tcp(&rig, &[]).await.code, 0);
+}
+
+/// The cluster still lists these pods, and the policy keeps what they left.
+#[tokio::test]
+async fn dead_sandboxes_that_the_policy_keeps_are_no_problem_and_those_that_wait_are() {
+    let finished = |n| {
+        let pod = PodSpec::new(&format!("job-{n}")).without_sandbox();
+        pod.leaked_sandbox(0, hours(3)).succeeded()
+    };
+    let rig = Rig::start(nodes::healthy().pods(60, finished), json!({})).await;
+    let told = over_tcp(&rig, &[]).await;
+    assert_eq!(told.code, 0, "{}", told.line);
+    let page = rig.get("/").await.text;
+    assert!(page.contains("<title>Healthy: "), "{page}");
+    // Who names a number wants to know of it.
+    let line = "PROBLEM: 60 dead sandboxes (sandboxes.max_dead keeps up to 200) [service]";
+    over_tcp(&rig, &["--not-ready-sandboxes=50"])
+        .await
+        .is(1, line);
+    // Of deleted pods they wait for a pass, and then for the network.
+    rig.sim.set_cni_default(Cni::failing());
+    for n in 0..60 {
+        rig.sim
+            .change(|node| node.delete_pod(&format!("default/job-{n}")));
+    }
+    for outcome in ["", "partial"] {
+        let told = over_tcp(&rig, &[]).await;
+        assert_eq!(told.code, 1, "{outcome}: {}", told.line);
+        assert!(
+            rig.get("/")
+                .await
+                .text
+                .contains("<title>Not healthy: 60 dead")
+        );
+        rig.gc("target=sandboxes").await;
+    }
+}
+
+/// What stays for want of knowledge is not kept by the policy.
+#[tokio::test]
+async fn dead_sandboxes_of_containers_whose_exit_is_unknown_are_a_problem() {
+    let rig = Rig::unready(nodes::litter(60).build(), Options::default(), json!({})).await;
+    let refuses = Fault::fail(Code::Unknown, "no status");
+    rig.sim.set_fault(Rpc::ContainerStatus, refuses);
+    rig.ready().await;
+    until("a look without statuses", || async {
+        let status = rig.get("/api/v1/status").await.json();
+        (status["look"]["exit_times_unknown"] == 60).then_some(())
+    })
+    .await;
+    let line = "PROBLEM: 60 dead sandboxes (sandboxes.max_dead keeps up to 200) [service]";
+    over_tcp(&rig, &[]).await.is(1, line);
+    assert!(
+        rig.get("/")
+            .await
+            .text
+            .contains("<title>Not healthy: 60 dead")
+    );
 }
 
 #[tokio::test]
@@ -198,17 +287,13 @@ async fn tls_is_spoken_without_trust_in_the_certificate_and_without_a_credential
         "config_file": path("web.yml"),
         "bearer_token_files": { "read": [path("read.token")], "act": [path("act.token")] },
     } });
-    let rig = Rig::unready(
-        nodes::litter(2).build(),
-        crisweep_sim::Options::default(),
-        changes,
-    );
+    let rig = Rig::unready(nodes::litter(2).build(), Options::default(), changes);
     let rig = rig.await;
     until_true("the service is ready", || {
         rig.sim.call_count(Rpc::ListImages) > 0
     })
     .await;
-    crate::support::until("the probes answer", || async {
+    until("the probes answer", || async {
         let told = over_tcp(&rig, &["--self"]).await;
         (told.code == 0).then_some(())
     })

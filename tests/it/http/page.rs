@@ -103,6 +103,7 @@ async fn a_runtime_that_is_away_is_told_and_no_plan_is_shown() {
             "What a pass would do is not known",
         ],
     );
+    assert_eq!(text.matches("no connection to").count(), 1, "once: {text}");
 }
 
 #[tokio::test]
