@@ -1,7 +1,6 @@
 //! What is wrong with the node: what is known of it, held against the thresholds. `crisweep check` and the page judge
 //! here. Never asks anything.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -9,7 +8,6 @@ use serde::Serialize;
 use crate::config::Thresholds;
 use crate::gc::knowledge::SourceState;
 use crate::gc::{Limit, Policy};
-use crate::model::Target;
 use crate::snapshot::Look;
 
 /// While no new look ends in time, the figures of the last look count for this long.
@@ -31,8 +29,6 @@ pub struct HealthFacts {
     pub lists: Vec<(&'static str, Option<f64>)>,
     /// Lists that were read and may lack rows.
     pub incomplete: Vec<&'static str>,
-    /// Dead objects that the policy's limits keep, where the pods are known.
-    pub kept: BTreeMap<Target, usize>,
     /// Use of the image file system.
     pub image_fs_used_percent: Option<f64>,
     /// Use of its inodes; `None` also on file systems that allocate them as needed.
@@ -134,7 +130,6 @@ impl HealthFacts {
             not_ready_sandboxes: figures.not_ready_sandboxes,
             lists: look.weights().ratios(),
             incomplete: look.doubts().map(|(list, _)| list).collect(),
-            kept: BTreeMap::new(),
             image_fs_used_percent: figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio),
             image_fs_inodes_used_percent: figures.image_fs_inodes_used_ratio().map(|it| 100.0 * it),
             pod_source: source.and_then(|state| match state {
@@ -191,11 +186,11 @@ impl HealthFacts {
         findings.extend(self.image_filesystem(marks));
         let containers = (self.exited_containers, marks.exited_containers);
         let kept = policy.map(|it| (it.containers.enabled, it.containers.max_dead));
-        let counted = self.count(containers, "exited containers", Target::Containers, kept);
+        let counted = count(containers, "exited containers", "containers", kept);
         findings.extend(counted.filter(|it| is_news(it, "containers", &findings)));
         let sandboxes = (self.not_ready_sandboxes, marks.not_ready_sandboxes);
         let kept = policy.map(|it| (it.sandboxes.enabled, it.sandboxes.max_dead));
-        let counted = self.count(sandboxes, "dead sandboxes", Target::Sandboxes, kept);
+        let counted = count(sandboxes, "dead sandboxes", "sandboxes", kept);
         findings.extend(counted.filter(|it| is_news(it, "sandboxes", &findings)));
         findings.extend(self.service.clone());
         let source = self.pod_source;
@@ -214,30 +209,23 @@ impl HealthFacts {
         };
         let finding = |&(list, ratio): &(&'static str, Option<f64>)| {
             let is_incomplete = self.incomplete.contains(&list);
-            let (finding, hint) = match ratio {
-                None => (
-                    HealthFinding::unknown(format!("list of {list} not read")),
-                    None,
-                ),
-                Some(ratio) if ratio >= mark || ratio > 1.0 => {
-                    let finding = if ratio > 1.0 {
-                        format!("list of {list} over its limit")
-                    } else {
-                        format!("list of {list} at {} of its limit", percent(100.0 * ratio))
-                    };
-                    (
-                        HealthFinding::problem(finding),
-                        is_incomplete.then_some("not read whole"),
-                    )
-                }
-                Some(_) if is_incomplete => {
-                    let finding = HealthFinding::unknown(format!("list of {list} incomplete"));
-                    (finding, Some("much stays; status says why"))
-                }
-                Some(_) => return None,
+            let problem = |text| HealthFinding {
+                hint: is_incomplete.then(|| "not read whole".to_owned()),
+                ..HealthFinding::problem(text)
             };
-            let hint = hint.map(str::to_owned);
-            Some(HealthFinding { hint, ..finding })
+            Some(match ratio {
+                None => HealthFinding::unknown(format!("list of {list} not read")),
+                Some(ratio) if ratio > 1.0 => problem(format!("list of {list} over its limit")),
+                Some(ratio) if ratio >= mark => {
+                    let share = percent(100.0 * ratio);
+                    problem(format!("list of {list} at {share} of its limit"))
+                }
+                Some(_) if is_incomplete => HealthFinding {
+                    hint: Some("much stays; status says why".to_owned()),
+                    ..HealthFinding::unknown(format!("list of {list} incomplete"))
+                },
+                Some(_) => return None,
+            })
         };
         self.lists.iter().filter_map(finding).collect()
     }
@@ -255,33 +243,6 @@ impl HealthFacts {
                 let text = format!("image file system inodes {} used", percent(inodes));
                 (inodes >= mark).then(|| HealthFinding::problem(text))
             }
-        }
-    }
-
-    /// Holds a number against its mark. `policy`: whether the target is enabled, and its `max_dead`, if that is known. As many
-    /// as its limits may keep, and do keep but for fewer than the mark, are no problem: no pass would end it.
-    fn count(
-        &self,
-        (is, mark): (Option<u64>, Option<u32>),
-        what: &str,
-        target: Target,
-        policy: Option<(bool, Limit)>,
-    ) -> Option<HealthFinding> {
-        let mark = mark?;
-        let may_keep = |is: u64| match policy {
-            Some((true, Limit::AtMost(most))) => is <= most as u64,
-            Some((true, Limit::None)) => true,
-            Some((false, _)) | None => false,
-        };
-        let kept = self.kept.get(&target).map_or(0, |kept| *kept as u64);
-        match is {
-            None => Some(HealthFinding::unknown(format!("{target} not counted"))),
-            Some(is) if is < u64::from(mark) => None,
-            Some(is) if may_keep(is) && is.saturating_sub(kept) < u64::from(mark) => None,
-            Some(is) => Some(HealthFinding {
-                hint: policy.and_then(|(enabled, max_dead)| hint(target, enabled, max_dead, mark)),
-                ..HealthFinding::problem(format!("{is} {what}"))
-            }),
         }
     }
 
@@ -310,8 +271,26 @@ fn is_news(counted: &HealthFinding, list: &str, findings: &[HealthFinding]) -> b
     counted.severity == HealthState::Problem || !is_told
 }
 
+/// Holds a number against its mark. `kept`: whether the target is enabled, and its `max_dead`, if that is known.
+fn count(
+    (is, mark): (Option<u64>, Option<u32>),
+    what: &str,
+    target: &str,
+    kept: Option<(bool, Limit)>,
+) -> Option<HealthFinding> {
+    let mark = mark?;
+    match is {
+        None => Some(HealthFinding::unknown(format!("{target} not counted"))),
+        Some(is) if is >= u64::from(mark) => Some(HealthFinding {
+            hint: kept.and_then(|(enabled, max_dead)| hint(target, enabled, max_dead, mark)),
+            ..HealthFinding::problem(format!("{is} {what}"))
+        }),
+        Some(_) => None,
+    }
+}
+
 /// Says which setting keeps as many as the threshold calls a problem, or more.
-fn hint(target: Target, enabled: bool, max_dead: Limit, mark: u32) -> Option<String> {
+fn hint(target: &str, enabled: bool, max_dead: Limit, mark: u32) -> Option<String> {
     match max_dead {
         _ if !enabled => Some(format!("{target}.enabled is off")),
         Limit::None => Some(format!("{target}.max_dead keeps all")),

@@ -26,7 +26,7 @@
 //! | [`config`] | access, events, evidence, fleet, gc, logs, model, outgoing, pods, runtime, state, system, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, `snapshot_file`, state, system | one look at the node, shared by all who need one |
 //! | [`doctor`] | config, gc, model, pods, runtime, snapshot, state, system | why litter piles up: facts into findings; changes nothing |
-//! | [`health`] | config, gc, model, snapshot | what is wrong with the node: one judgement for `crisweep check` and the page |
+//! | [`health`] | config, gc, snapshot | what is wrong with the node: one judgement for `crisweep check` and the page |
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
 //! | [`pass`] | config, events, evidence, gc, logs, metrics, model, pods, runtime, snapshot, `snapshot_file`, state, system | one pass |
 //! | [`trigger`] | config, fleet, gc, metrics, model, outgoing, pass, snapshot, state, system, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |

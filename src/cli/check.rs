@@ -19,8 +19,8 @@ use crate::cli::{Global, refused, remote};
 use crate::config::Thresholds;
 use crate::gc::Policy;
 use crate::health::{HealthFacts, HealthFinding, HealthReport, RuntimeHealth};
+use crate::model::escape;
 use crate::model::setting::parse_duration;
-use crate::model::{Target, escape};
 use crate::system::blocking::BlockingPool;
 use crate::telemetry;
 
@@ -79,16 +79,6 @@ impl CheckThresholds {
             image_fs_used_percent: share(self.image_fs_used_percent, config.image_fs_used_percent),
             ..config.clone()
         }
-    }
-}
-
-impl CheckThresholds {
-    /// A mark that a person names counts all dead objects, also those that the policy keeps.
-    fn count_all(self, facts: &mut HealthFacts) {
-        facts.kept.retain(|target, _| match target {
-            Target::Containers => self.exited_containers.is_none(),
-            Target::Sandboxes | Target::Logs | Target::Images => self.not_ready_sandboxes.is_none(),
-        });
     }
 }
 
@@ -210,10 +200,7 @@ async fn inspect(args: &CheckArgs, global: Global, by: Instant) -> HealthReport 
     }
     let marks = args.marks.over(&site.config.thresholds);
     match question.facts().await {
-        Ok(mut facts) => {
-            args.marks.count_all(&mut facts);
-            facts.judge(&marks, site.policy(), "service")
-        }
+        Ok(facts) => facts.judge(&marks, site.policy(), "service"),
         Err(failure) if site.remote.is_some() => {
             let finding = HealthFinding::unknown(failure.line());
             HealthReport::of(Some(finding), "", Some("service"))

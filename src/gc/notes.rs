@@ -1,9 +1,9 @@
-//! What a plan says beside its verdicts: what it does not know, what a pass may do beyond it, what its limits keep.
+//! What a plan says beside its verdicts: what it does not know, and what a pass may do beyond it.
 
 use std::collections::BTreeMap;
 
-use super::{Plan, Summary};
-use crate::model::{Images, KeepReason, Pods, Snapshot, Target};
+use super::Plan;
+use crate::model::{Images, Pods, Snapshot, Target};
 
 impl Plan {
     /// Adds in words what the plan does not know. `lists`: those that may lack rows, and why.
@@ -36,25 +36,6 @@ impl Plan {
         }
         self.doubts = doubts;
     }
-}
-
-/// Counts the dead objects that the limits of the policy keep, whatever the time, and whatever failed.
-pub fn kept_by_limits(summaries: &BTreeMap<Target, Summary>) -> BTreeMap<Target, usize> {
-    let count = |target, reasons: &[KeepReason]| -> usize {
-        let kept = summaries.get(&target).map(|summary| &summary.keep);
-        let counts = reasons.iter().filter_map(|reason| kept?.get(reason));
-        counts.sum()
-    };
-    let limits = [KeepReason::Newest, KeepReason::WithinLimits];
-    let containers = count(Target::Containers, &limits);
-    // A sandbox stays with its containers: as long as they do.
-    let held = count(Target::Sandboxes, &[KeepReason::HasContainers]).min(containers);
-    let sandboxes = count(Target::Sandboxes, &limits) + held;
-    [
-        (Target::Containers, containers),
-        (Target::Sandboxes, sandboxes),
-    ]
-    .into()
 }
 
 /// Says of a plan what a pass may remove at a risk beyond it.

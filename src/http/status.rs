@@ -117,8 +117,6 @@ struct NodeStatus {
     pods: PodsStatus,
     /// Number of objects that a pass would remove now; `null`: the lists could not be read.
     removable: Option<BTreeMap<Target, usize>>,
-    /// Number of dead containers and sandboxes that the policy's limits keep; `null`: the pods or the lists are not known.
-    kept_by_limits: Option<BTreeMap<Target, usize>>,
     /// Number of further objects that it may remove at a risk, where nothing else makes a list fit that is over its limit.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     at_risk: BTreeMap<Target, usize>,
@@ -337,7 +335,6 @@ pub(crate) fn of_look(
             at_risk: judged
                 .as_ref()
                 .map_or_else(BTreeMap::new, |it| it.at_risk.clone()),
-            kept_by_limits: judged.as_ref().and_then(|it| it.kept.clone()),
             removable: judged.map(|judged| judged.removable),
         }),
     }
@@ -438,7 +435,6 @@ fn errors(look: &Look) -> BTreeMap<&'static str, String> {
 pub(crate) struct PlanStatus {
     removable: BTreeMap<Target, usize>,
     at_risk: BTreeMap<Target, usize>,
-    kept: Option<BTreeMap<Target, usize>>,
     pods: PodsJudgement,
 }
 
@@ -456,9 +452,7 @@ impl PlanStatus {
         let knowledge = Knowledge::of(snapshot, policy);
         let counts = gc::plan::summarize(&knowledge, &Target::ALL.into());
         let pods = PodsJudgement::of(&knowledge);
-        let is_known = pods.state == SourceState::Known;
         Self {
-            kept: is_known.then(|| gc::notes::kept_by_limits(&counts)),
             removable: counts
                 .into_iter()
                 .map(|(target, summary)| (target, summary.remove.values().sum()))

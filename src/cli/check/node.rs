@@ -1,6 +1,5 @@
 //! Asks the runtime itself: five calls, each once, without statuses, pods and logs. Changes nothing.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -64,7 +63,6 @@ pub(super) async fn facts(
     Ok(HealthFacts {
         runtime: RuntimeHealth::Answers,
         incomplete: incomplete.map(|(list, ..)| list).collect(),
-        kept: BTreeMap::new(),
         exited_containers: count(&containers, |it| it.state == ContainerState::Exited),
         not_ready_sandboxes: count(&sandboxes, |it| it.state == PodSandboxState::NotReady),
         lists: weights.ratios(),

@@ -104,7 +104,6 @@ pub(super) fn facts(status: &Value) -> Option<HealthFacts> {
         let is = |key: &str| at(&format!("/lists/{list}/{key}"));
         is_young && is("mode").is_string() && *is("complete") == Value::Bool(false)
     };
-    let kept = serde_json::from_value(at("/kept_by_limits").clone()).ok();
     let source = at("/pods/state").as_str().filter(|_| up);
     Some(HealthFacts {
         runtime,
@@ -117,7 +116,6 @@ pub(super) fn facts(status: &Value) -> Option<HealthFacts> {
             .into_iter()
             .filter(incomplete)
             .collect(),
-        kept: kept.filter(|_| is_young).unwrap_or_default(),
         image_fs_used_percent: figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio),
         image_fs_inodes_used_percent: figures.image_fs_inodes_used_ratio().map(|it| 100.0 * it),
         pod_source: ["failed", "incomplete"]

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -17,7 +15,6 @@ fn healthy() -> HealthFacts {
             ("images", Some(0.02)),
         ],
         incomplete: Vec::new(),
-        kept: BTreeMap::new(),
         image_fs_used_percent: Some(41.3),
         image_fs_inodes_used_percent: Some(12.0),
         pod_source: None,
@@ -75,30 +72,6 @@ fn a_setting_that_keeps_more_than_the_threshold_is_named_where_there_is_room() {
     }
     let cut = line(|_| {}, "runtime; service down");
     assert_eq!(cut, "PROBLEM: 60 dead sandboxes [runtime; service down]");
-}
-
-#[test]
-fn what_the_policy_keeps_is_no_problem_and_what_it_does_not_is_one() {
-    type Change = fn(&mut HealthFacts, &mut Policy);
-    let cases: [(Change, u8); 6] = [
-        (|_, _| {}, 0),
-        (|_, policy| policy.sandboxes.max_dead = Limit::None, 0),
-        (|facts, _| facts.kept.clear(), 1),
-        (|facts, _| facts.kept = [(Target::Sandboxes, 10)].into(), 1),
-        (|_, policy| policy.sandboxes.max_dead = Limit::AtMost(59), 1),
-        (|_, policy| policy.sandboxes.enabled = false, 1),
-    ];
-    for (number, (change, code)) in cases.into_iter().enumerate() {
-        let mut policy = Policy::default();
-        let mut facts = HealthFacts {
-            not_ready_sandboxes: Some(60),
-            kept: [(Target::Sandboxes, 11)].into(),
-            ..healthy()
-        };
-        change(&mut facts, &mut policy);
-        let verdict = facts.judge(&Thresholds::default(), Some(&policy), "service");
-        assert_eq!(verdict.exit_code(), code, "{number}: {}", verdict.line());
-    }
 }
 
 #[test]
@@ -252,7 +225,6 @@ prop_compose! {
         exited_containers in number(),
         not_ready_sandboxes in number(),
         ratios in [share(), share(), share()],
-        kept in proptest::collection::btree_map(prop_oneof![Just(Target::Containers), Just(Target::Sandboxes)], any::<usize>(), 0..=2),
         incomplete in proptest::sample::subsequence(vec!["containers", "sandboxes", "images"], 0..=3),
         image_fs_used_percent in share(),
         image_fs_inodes_used_percent in share(),
@@ -267,7 +239,6 @@ prop_compose! {
             not_ready_sandboxes,
             lists: vec![("containers", containers), ("sandboxes", sandboxes), ("images", images)],
             incomplete,
-            kept,
             image_fs_used_percent,
             image_fs_inodes_used_percent,
             pod_source,

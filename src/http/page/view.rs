@@ -20,7 +20,6 @@ use crate::fleet::Standing;
 use crate::gc::Plan;
 use crate::gc::explain::ExplainAnswer;
 use crate::gc::knowledge::{Knowledge, SourceState};
-use crate::gc::notes::kept_by_limits;
 use crate::health::{HealthFacts, HealthFinding, HealthReport};
 use crate::model::{Brake, Evidence, FailureClass, Pass, Target, Targets};
 use crate::snapshot::{Look, TrendSample};
@@ -208,14 +207,10 @@ impl NodeView {
             plan.map_err(|error| error.to_string())
         };
         let explain = |id: &String| Ok(api::explanation(service, taken?, id)?);
-        let all = plan(&Targets::all().0);
-        if let (Ok(all), true) = (&all, pods.state == SourceState::Known) {
-            facts.kept = kept_by_limits(&all.summary);
-        }
         Self {
             verdict: facts.judge(&config.thresholds, Some(&config.policy), "service"),
             pods,
-            plan: all,
+            plan: plan(&Targets::all().0),
             asked_plan: asked.confirm.then(|| plan(&asked.pass_targets())),
             explanation: asked.explain.as_ref().map(explain),
             is_new,

@@ -125,64 +125,6 @@ async fn a_node_whose_empty_list_is_not_believed_is_not_called_well() {
     assert_eq!(over_tcp(&rig, &[]).await.code, 0);
 }
 
-/// The cluster still lists these pods, and the policy keeps what they left.
-#[tokio::test]
-async fn dead_sandboxes_that_the_policy_keeps_are_no_problem_and_those_that_wait_are() {
-    let finished = |n| {
-        let pod = PodSpec::new(&format!("job-{n}")).without_sandbox();
-        pod.leaked_sandbox(0, hours(3)).succeeded()
-    };
-    let rig = Rig::start(nodes::healthy().pods(60, finished), json!({})).await;
-    let told = over_tcp(&rig, &[]).await;
-    assert_eq!(told.code, 0, "{}", told.line);
-    let page = rig.get("/").await.text;
-    assert!(page.contains("<title>Healthy: "), "{page}");
-    // Who names a number wants to know of it.
-    let line = "PROBLEM: 60 dead sandboxes (sandboxes.max_dead keeps up to 200) [service]";
-    over_tcp(&rig, &["--not-ready-sandboxes=50"])
-        .await
-        .is(1, line);
-    // Of deleted pods they wait for a pass, and then for the network.
-    rig.sim.set_cni_default(Cni::failing());
-    for n in 0..60 {
-        rig.sim
-            .change(|node| node.delete_pod(&format!("default/job-{n}")));
-    }
-    for outcome in ["", "partial"] {
-        let told = over_tcp(&rig, &[]).await;
-        assert_eq!(told.code, 1, "{outcome}: {}", told.line);
-        assert!(
-            rig.get("/")
-                .await
-                .text
-                .contains("<title>Not healthy: 60 dead")
-        );
-        rig.gc("target=sandboxes").await;
-    }
-}
-
-/// What stays for want of knowledge is not kept by the policy.
-#[tokio::test]
-async fn dead_sandboxes_of_containers_whose_exit_is_unknown_are_a_problem() {
-    let rig = Rig::unready(nodes::litter(60).build(), Options::default(), json!({})).await;
-    let refuses = Fault::fail(Code::Unknown, "no status");
-    rig.sim.set_fault(Rpc::ContainerStatus, refuses);
-    rig.ready().await;
-    until("a look without statuses", || async {
-        let status = rig.get("/api/v1/status").await.json();
-        (status["look"]["exit_times_unknown"] == 60).then_some(())
-    })
-    .await;
-    let line = "PROBLEM: 60 dead sandboxes (sandboxes.max_dead keeps up to 200) [service]";
-    over_tcp(&rig, &[]).await.is(1, line);
-    assert!(
-        rig.get("/")
-            .await
-            .text
-            .contains("<title>Not healthy: 60 dead")
-    );
-}
-
 #[tokio::test]
 async fn a_stopped_service_is_silent_and_the_runtime_is_asked() {
     let mut rig = Rig::start(nodes::litter(2), json!({})).await;
