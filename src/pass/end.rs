@@ -143,22 +143,14 @@ impl PassRun<'_> {
     /// Waits for removals in flight, takes a last look, and returns how the pass ended.
     pub(super) async fn finish(mut self, end: Option<EarlyEnd>, dry_run: bool) -> PassEnd {
         let patience = self.config.runtime.removal_timeout + TIMEOUT_TOLD_WITHIN;
-        let mut left = self.drain(Instant::now() + patience).await;
-        if let Some(look) = self.runner.observer.latest() {
-            let mut until = None;
-            while until.is_none() {
-                until = self.stops.logs_may_go_until();
-                self.executor.logs_until = until;
-                self.take_open_logs();
-                self.logs_follow(&look).await;
-                // A stop that came meanwhile held back the rest, which go once more.
-                if self.stops.reached().is_none() {
-                    break;
-                }
-            }
-            let until = until.unwrap_or_else(|| Instant::now() + patience);
-            left.extend(self.drain(until).await);
+        // After the deadline removals in flight have longer than logs, which go beside them.
+        if self.stops.reached() == Some(StopCause::Deadline) {
+            self.last_logs().await;
         }
+        let mut left = self.drain(Instant::now() + patience).await;
+        let until = self.last_logs().await;
+        let until = until.unwrap_or_else(|| Instant::now() + patience);
+        left.extend(self.drain(until).await);
         let given_up = !left.is_empty();
         // Also for a log: the report of a pass that was not asked for logs does not count it.
         self.incomplete |= given_up;
@@ -210,6 +202,25 @@ impl PassRun<'_> {
             self.record.error(why);
         }
         PassEnd::of(self.record, outcome, retry_after)
+    }
+
+    /// Removes the logs of the containers that have gone. Returns until when such logs may go, if the pass must end.
+    async fn last_logs(&mut self) -> Option<Instant> {
+        let look = self.runner.observer.latest()?;
+        let mut until = None;
+        loop {
+            until = until.or_else(|| self.stops.logs_may_go_until());
+            self.executor.logs_until = until;
+            self.take_open_logs();
+            self.logs_follow(&look).await;
+            match until {
+                None if self.stops.reached().is_none() => return None,
+                // A stop that came meanwhile held back the rest, which go once more.
+                None => {}
+                Some(end) if self.executor.is_idle() || Instant::now() >= end => return until,
+                Some(_) => self.executor.wait(|done| self.tally.note(done)).await,
+            }
+        }
     }
 
     /// Waits for removals in flight until then; returns those that were given up.

@@ -13,8 +13,8 @@ const STOP_GRACE: Duration = Duration::from_secs(10);
 const DEADLINE_GRACE: Duration = Duration::from_millis(1_200);
 /// How long after a stop logs of removed containers still go.
 const STOP_LOGS: Duration = Duration::from_secs(2);
-/// How long after the deadline they do.
-const DEADLINE_LOGS: Duration = Duration::from_millis(600);
+/// How long after the deadline they do, beside the removals in flight.
+const DEADLINE_LOGS: Duration = Duration::from_secs(1);
 /// How long a cancelled pass waits for its last look.
 const CANCELLED_LOOK: Duration = Duration::from_secs(2);
 /// How long after its deadline a pass waits for its last look. Together with the journal's wait, the pass ends

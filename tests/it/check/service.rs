@@ -3,10 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use crisweep_sim::{Cni, Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
+use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
 use rustix::process::Signal;
 use serde_json::json;
-use tonic::Code;
 
 use super::{Told, check};
 use crate::support::ca::Ca;

@@ -386,6 +386,22 @@ async fn a_pass_that_is_cancelled_takes_the_logs_of_what_it_removed_and_says_wha
     assert_eq!(results, expected.collect::<Vec<_>>(), "{audit:#}");
 }
 
+#[tokio::test]
+async fn at_the_deadline_logs_go_beside_a_removal_that_hangs() {
+    let tree = Tree::plain();
+    let (mut rig, ids) = five_one_by_one(&tree, 50).await;
+    rig.configure(&json!({ "gc": { "deadline": "2s" } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let slow = Fault::slow(Duration::from_millis(700));
+    rig.sim.set_fault(Rpc::RemoveContainer, slow);
+    rig.sim.set_removal_fault(&ids[2], Fault::hang());
+    let pass = rig.gc("target=containers").await;
+    let removed = pass["targets"]["containers"]["removed"].as_u64().unwrap();
+    assert_ne!(removed, 0, "{pass:#}");
+    let left = u64::try_from(tree.files().len()).unwrap();
+    assert_eq!(left, (6 - removed) * 4, "{pass:#}");
+}
+
 /// The last removals are slow, so their logs follow at the very end.
 #[tokio::test]
 async fn a_pass_that_is_cancelled_during_its_last_logs_takes_them_all() {
