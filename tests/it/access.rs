@@ -11,6 +11,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::support::wait::until_true;
 use crate::support::{Answer, Rig, nodes};
 
 const READ_TOKEN: &str = "token-that-may-read";
@@ -109,7 +110,10 @@ async fn a_refused_webhook_is_counted_and_logged_without_its_token() {
     }
     let page = rig.metrics().await;
     page.is("crisweep_alerts_total{result=\"refused\"}", 2.0);
-    assert_eq!(rig.logged("refused").len(), 2);
+    until_true("the log's thread has written both", || {
+        rig.logged("refused").len() == 2
+    })
+    .await;
     assert!(!rig.log_text().contains("wrong-token"));
 }
 
