@@ -43,9 +43,9 @@ pub(super) struct Statuses {
 }
 
 impl Statuses {
-    /// Fills in `finished_at` of the exited rows, and `created_at` where the list lacks it. Asks for unknown ones within `limits`, exited containers
-    /// first, oldest creation first. Returns how many exited containers have no known exit time, and the images that
-    /// containers have mounted.
+    /// Fills in `finished_at` of the exited rows, and `created_at` where the list lacks it. Asks for unknown ones within
+    /// `limits`, exited containers first, oldest creation first. Returns how many exited containers have no known exit
+    /// time, and the images that containers have mounted.
     pub(super) async fn fill(
         &mut self,
         client: &runtime::Client,
@@ -64,7 +64,13 @@ impl Statuses {
         self.asker.retain(|id| listed.contains(id));
         let gone = self.ask(client, rows, now, limits).await;
         for row in rows.iter_mut().filter(|row| lacks_creation(row)) {
-            row.created_at = self.created.get(&row.id).copied().unwrap_or(row.created_at);
+            // Until its status says it, at its exit: it must not pass for newer than what came after that.
+            let at_the_latest = match self.known.get(&row.id) {
+                Some(ExitStatus::Exit(at)) => *at,
+                Some(ExitStatus::NoExit | ExitStatus::SeenExited(_)) | None => row.created_at,
+            };
+            let created = self.created.get(&row.id).copied();
+            row.created_at = created.unwrap_or(at_the_latest);
         }
         let mut exits_unknown = 0;
         for row in rows

@@ -366,3 +366,27 @@ async fn a_dead_container_without_a_time_of_creation_is_older_than_what_came_aft
         assert_eq!(removed, ["default/crash/app#0"]);
     }
 }
+
+/// containerd lost it while crisweep ran, and does not answer about that one. The pod came back: its attempts count anew.
+#[tokio::test]
+async fn a_dead_container_whose_creation_was_lost_does_not_pass_for_the_newest() {
+    let back = PodSpec::new("back")
+        .age(hours(4))
+        .container(ContainerSpec::exited("app", 1, hours(3)).created_ago(hours(4)))
+        .container(ContainerSpec::exited("app", 0, hours(1)).created_ago(hours(2)));
+    let changes = json!({
+        "collect": { "max_age": "0s" },
+        "policy": { "containers": { "min_age": "1s", "max_per_container": 0 } },
+    });
+    let rig = Rig::start(nodes::healthy().pod(back), changes).await;
+    let removals = async || rig.get("/api/v1/plan").await.json()["removals"].clone();
+    assert_eq!(removals().await, json!([]));
+    let id = rig.sim.container_id("default/back/app#1").unwrap();
+    rig.sim
+        .set_status_fault(&id, Fault::fail(Code::Unknown, "no"));
+    assert!(
+        rig.sim
+            .change(|node| node.edit_container(&id, |it| it.row.created_at = 0))
+    );
+    assert_eq!(removals().await, json!([]));
+}
