@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use super::Plan;
 use crate::model::{Images, Pods, Snapshot, Target};
 
+/// Says that the pods are good enough to show. So they are in each plan with this source: no problem.
+pub const FROM_CACHE: &str =
+    "the pods are those of the API server's watch cache; a pass asks the API server itself";
+
 impl Plan {
     /// Adds in words what the plan does not know. `lists`: those that may lack rows, and why.
     pub fn add_doubts(&mut self, snapshot: &Snapshot, lists: Vec<(&'static str, String)>) {
@@ -20,11 +24,11 @@ impl Plan {
         doubts.extend(risk_words(&self.at_risk));
         match &snapshot.pods {
             Pods::Unknown(why) => {
-                doubts.push(format!("the pods are unknown: {why}; only surplus is removed"));
+                doubts.push(format!(
+                    "the pods are unknown: {why}; only surplus is removed"
+                ));
             }
-            Pods::Known(_) if self.pods_from_cache => doubts.push(
-                "the pods are those of the API server's watch cache; a pass asks the API server itself".to_owned(),
-            ),
+            Pods::Known(_) if self.pods_from_cache => doubts.push(FROM_CACHE.to_owned()),
             Pods::Known(_) => {}
         }
         if asked(Target::Logs) {

@@ -9,6 +9,7 @@ use super::view::{MayAct, View};
 use super::words::{columns, count, objects, text};
 use crate::config::Mode;
 use crate::gc::explain::{keep_text, remove_text};
+use crate::gc::notes::FROM_CACHE;
 use crate::gc::{Plan, Summary};
 use crate::model::{Target, short_size};
 
@@ -40,7 +41,9 @@ fn counts(plan: &Plan) -> Markup {
                 @for (target, summary) in &plan.summary { (of_target(plan, *target, summary)) }
             }
         }
-        @for doubt in &plan.doubts { p.problem { (text(doubt)) "." } }
+        @for doubt in &plan.doubts {
+            p class=(if doubt == FROM_CACHE { "muted" } else { "problem" }) { (text(doubt)) "." }
+        }
     }
 }
 

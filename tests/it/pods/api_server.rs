@@ -10,7 +10,7 @@ use super::{LITTER, cleans, fails, never_logged, status};
 use crate::support::ca::Ca;
 use crate::support::kubelet::{PodServer, Reply};
 use crate::support::rig::NODE_NAME;
-use crate::support::{Rig, nodes};
+use crate::support::{Rig, nodes, until};
 
 /// An API server, and the configuration to ask it.
 pub(crate) struct ApiServer {
@@ -62,6 +62,21 @@ pub(crate) fn answer(sim: &Sim) -> Value {
         }
     }
     list
+}
+
+/// It is so on every node with this source.
+#[tokio::test]
+async fn the_page_of_a_node_without_a_problem_shows_none() {
+    let api_server = ApiServer::start().await;
+    let rig = Rig::start(nodes::litter(2), api_server.config("api-server")).await;
+    api_server.set_answer(&answer(&rig.sim));
+    let page = until("the pods are known", || async {
+        let page = rig.get("/").await.text;
+        page.contains("a pass asks the API server itself")
+            .then_some(page)
+    })
+    .await;
+    assert!(!page.contains("<p class=\"problem\">"), "{page}");
 }
 
 #[tokio::test]
