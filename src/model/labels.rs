@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn labels_are_read_as_they_were_written() {
         let labels = labels([("a", ""), ("b", "c"), ("d/e", "ü")]);
-        let pairs = Vec::from_iter(labels.iter());
+        let pairs: Vec<_> = labels.iter().collect();
         assert_eq!(pairs, [("a", ""), ("b", "c"), ("d/e", "ü")]);
         assert_eq!(labels.get("a"), Some(""));
         assert_eq!(labels.get("d/e"), Some("ü"));
@@ -145,7 +145,7 @@ mod tests {
     fn a_nul_shifts_no_label() {
         let labels = labels([("a\0b", "\0"), ("keep", "me")]);
         assert_eq!(labels.get("keep"), Some("me"));
-        let pairs = Vec::from_iter(labels.iter());
+        let pairs: Vec<_> = labels.iter().collect();
         assert_eq!(pairs, [("a\u{fffd}b", "\u{fffd}"), ("keep", "me")]);
     }
 }
