@@ -7,7 +7,7 @@ use crisweep::runtime::discover::{CRICTL_CONFIG, WELL_KNOWN};
 use crisweep_proto::cri::{PodSandboxState, PodSandboxStatus, PodSandboxStatusResponse};
 use crisweep_sim::{ContainerSpec, Disk, Fault, PodSpec, Rpc, hours};
 use prost::Message as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::alerts::hook::{asks, pass_of, sent};
@@ -379,14 +379,20 @@ async fn a_dead_container_whose_creation_was_lost_does_not_pass_for_the_newest()
         "policy": { "containers": { "min_age": "1s", "max_per_container": 0 } },
     });
     let rig = Rig::start(nodes::healthy().pod(back), changes).await;
-    let removals = async || rig.get("/api/v1/plan").await.json()["removals"].clone();
-    assert_eq!(removals().await, json!([]));
     let id = rig.sim.container_id("default/back/app#1").unwrap();
+    until("its exit is known", || async {
+        let plan = rig.get("/api/v1/plan").await.json();
+        let kept = plan["kept"].as_array().unwrap();
+        let is_old = |it: &&Value| it["id"] == *id && it["reason"] == "newest";
+        kept.iter().find(is_old).map(drop)
+    })
+    .await;
     rig.sim
         .set_status_fault(&id, Fault::fail(Code::Unknown, "no"));
     assert!(
         rig.sim
             .change(|node| node.edit_container(&id, |it| it.row.created_at = 0))
     );
-    assert_eq!(removals().await, json!([]));
+    let plan = rig.get("/api/v1/plan").await.json();
+    assert_eq!(plan["removals"], json!([]));
 }
