@@ -34,7 +34,10 @@ impl<'a> SnapshotIndex<'a> {
         let pod = |place| numbers.at(place).unwrap_or(numbers.texts().len());
         let groups = Numbering::within(names.map(|(at, it)| (pod(at), it.name.as_str())));
         let containers = RowRanks::of(&snapshot.containers, |it| {
-            (it.created_at, it.attempt, it.id.as_str())
+            // One of an unknown creation is newer than none.
+            let created_at = Some(it.created_at).filter(|at| *at < Timestamp::MAX);
+            let created_at = created_at.unwrap_or(Timestamp::MIN);
+            (created_at, it.attempt, it.id.as_str())
         });
         let sandboxes = RowRanks::of(&snapshot.sandboxes, |it| {
             (it.created_at, it.attempt, it.id.as_str())

@@ -18,7 +18,12 @@ pub(super) fn containers(snapshot: &Snapshot, uids: &Numbering<'_>) -> Vec<bool>
         Some(RankedRecord {
             pod: row.pod.as_deref()?,
             name: &row.name,
-            created_at: row.created_at,
+            // An unknown creation makes it newer than none.
+            created_at: if row.created_at == Timestamp::MAX {
+                Timestamp::MIN
+            } else {
+                row.created_at
+            },
             attempt: row.attempt,
         })
     })
