@@ -44,15 +44,8 @@ async fn a_crossed_threshold_starts_a_pass_over_the_targets_that_help() {
     }
 }
 
-/// Nothing on the node ended long enough before the kubelet went blind, so that only a risk makes the list fit.
-#[tokio::test]
-async fn a_list_over_its_limit_asks_for_a_pass_also_where_only_a_risk_makes_it_fit() {
-    let api_server = ApiServer::start().await;
-    let mut changes = thresholds("list_limit_ratio", 0.75);
-    changes["pods"] = api_server.config("api-server")["pods"].clone();
-    changes["pods"]["quiet"] = json!("1h");
-    changes["policy"] =
-        json!({ "containers": { "min_age": "0s" }, "sandboxes": { "min_age": "0s" } });
+/// Starts beside a kubelet that is blind for 40 pods which ended 5 s ago.
+async fn blind(changes: Value) -> Rig {
     let ended = |n| {
         PodSpec::new(&format!("gone-{n}"))
             .exited("app", 0, seconds(5))
@@ -63,7 +56,19 @@ async fn a_list_over_its_limit_asks_for_a_pass_also_where_only_a_risk_makes_it_f
         send_limit_bytes: 30_000,
         ..Options::default()
     };
-    let rig = Rig::with(node.pods(40, ended).build(), options, changes).await;
+    Rig::with(node.pods(40, ended).build(), options, changes).await
+}
+
+/// Nothing on the node ended long enough before the kubelet went blind, so that only a risk makes the list fit.
+#[tokio::test]
+async fn a_list_over_its_limit_asks_for_a_pass_also_where_only_a_risk_makes_it_fit() {
+    let api_server = ApiServer::start().await;
+    let mut changes = thresholds("list_limit_ratio", 0.75);
+    changes["pods"] = api_server.config("api-server")["pods"].clone();
+    changes["pods"]["quiet"] = json!("1h");
+    changes["policy"] =
+        json!({ "containers": { "min_age": "0s" }, "sandboxes": { "min_age": "0s" } });
+    let rig = blind(changes).await;
     api_server.set_answer(&answer(&rig.sim));
     until("the lists fit", || async {
         rig.logged("the lists fit; the kubelet may sync").pop()
@@ -83,17 +88,7 @@ async fn a_list_over_its_limit_asks_for_no_pass_where_pods_are_only_assumed_to_b
     changes["pods"]["assume_finished_after"] = json!("1s");
     let policy = json!({ "min_age": "0s", "max_dead": 0 });
     changes["policy"] = json!({ "containers": policy, "sandboxes": policy });
-    let ended = |n| {
-        PodSpec::new(&format!("gone-{n}"))
-            .exited("app", 0, seconds(5))
-            .deleted()
-    };
-    let node = NodeBuilder::new().pod(PodSpec::new("web").running("app", 0));
-    let options = Options {
-        send_limit_bytes: 30_000,
-        ..Options::default()
-    };
-    let rig = Rig::with(node.pods(40, ended).build(), options, changes).await;
+    let rig = blind(changes).await;
     // A list that lacks what lives proves nothing.
     let mut pods = answer(&rig.sim);
     pods["items"] = json!([]);
