@@ -34,7 +34,7 @@ impl<'a> SnapshotIndex<'a> {
         let pod = |place| numbers.at(place).unwrap_or(numbers.texts().len());
         let groups = Numbering::within(names.map(|(at, it)| (pod(at), it.name.as_str())));
         let containers = RowRanks::of(&snapshot.containers, |it| {
-            // One of an unknown creation is newer than none.
+            // One whose creation is unknown counts as newer than no other.
             let created_at = Some(it.created_at).filter(|at| *at < Timestamp::MAX);
             let created_at = created_at.unwrap_or(Timestamp::MIN);
             (created_at, it.attempt, it.id.as_str())

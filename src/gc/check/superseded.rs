@@ -18,7 +18,7 @@ pub(super) fn containers(snapshot: &Snapshot, uids: &Numbering<'_>) -> Vec<bool>
         Some(RankedRecord {
             pod: row.pod.as_deref()?,
             name: &row.name,
-            // An unknown creation makes it newer than none.
+            // One whose creation is unknown counts as newer than no other.
             created_at: if row.created_at == Timestamp::MAX {
                 Timestamp::MIN
             } else {
