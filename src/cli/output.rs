@@ -43,7 +43,7 @@ pub(super) fn print_on(
 /// # Errors
 /// As [`print`].
 pub(super) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    let mut out = JsonWriter(BufWriter::new(io::stdout().lock()));
+    let mut out = BufWriter::new(JsonWriter(io::stdout().lock()));
     let done = serde_json::to_writer_pretty(&mut out, value)
         .map_err(io::Error::from)
         .and_then(|()| writeln!(out))

@@ -150,7 +150,7 @@ fn written(plan: Arc<Plan>) -> Response {
 
 /// Writes a plan as indented JSON.
 fn write(plan: &Plan, to: impl Write) -> io::Result<()> {
-    let mut json = JsonWriter(BufWriter::with_capacity(PIECE_BYTES, to));
+    let mut json = BufWriter::with_capacity(PIECE_BYTES, JsonWriter(to));
     serde_json::to_writer_pretty(&mut json, plan)?;
     writeln!(json)?;
     json.flush()
@@ -171,7 +171,7 @@ mod tests {
         Subject {
             target: Target::Sandboxes,
             id: format!("{number:064x}").into(),
-            name: "a \"name\"\nof two lines".into(),
+            name: "a \"größe\"\nof two lines\u{9b}".into(),
             pod: None,
             pod_state: PodKnowledge::Deleted,
             attempt: 0,
@@ -212,6 +212,7 @@ mod tests {
     async fn a_long_one_comes_whole_and_in_pieces() {
         for plan in [plan(0, 0), plan(1, 0), plan(2_000, 3)] {
             let whole = serde_json::to_string_pretty(&plan).unwrap() + "\n";
+            let whole = crate::model::escape::json(&whole).into_owned();
             let mut body = written(Arc::new(plan)).into_body();
             let mut text = Vec::new();
             while let Some(frame) = body.frame().await {

@@ -194,11 +194,11 @@ pub(super) struct SavedPlanText<'a> {
 pub(super) fn pack(answer: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::Encoder::new(Vec::new(), zstd::DEFAULT_COMPRESSION_LEVEL)?;
     encoder.window_log(WINDOW_LOG)?;
-    let mut json = JsonWriter(BufWriter::new(encoder));
+    let mut json = BufWriter::new(JsonWriter(encoder));
     serde_json::to_writer_pretty(&mut json, answer)?;
     writeln!(json)?;
-    let encoder = json.0.into_inner();
-    encoder.map_err(io::IntoInnerError::into_error)?.finish()
+    let JsonWriter(encoder) = json.into_inner().map_err(io::IntoInnerError::into_error)?;
+    encoder.finish()
 }
 
 impl KeptPlan {

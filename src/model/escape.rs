@@ -88,14 +88,20 @@ pub fn json(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Writes JSON through [`json`]. Each write must be valid UTF-8 by itself, as serializers and logs do.
+/// Writes JSON through [`json`]. Each write must be valid UTF-8 by itself, as serializers and logs do. A `BufWriter`
+/// belongs around it, which joins whole writes: a serializer writes each quotation mark by itself.
 #[derive(Debug)]
 pub struct JsonWriter<W>(pub W);
 
 impl<W: Write> Write for JsonWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(bytes);
-        self.0.write_all(json(&text).as_bytes())?;
+        // Nearly always; both look at many bytes at once.
+        if bytes.is_ascii() && !bytes.contains(&0x7f) {
+            self.0.write_all(bytes)?;
+        } else {
+            let text = String::from_utf8_lossy(bytes);
+            self.0.write_all(json(&text).as_bytes())?;
+        }
         Ok(bytes.len())
     }
 
