@@ -98,12 +98,12 @@ bench:
 # The long form of what `unit` runs with some hundred cases each: CASES=100000 make fuzz
 fuzz: export PROPTEST_CASES = $(or $(CASES),20000)
 fuzz:
-	cargo nextest run --locked --no-fail-fast -E 'test(fuzz::)'
+	cargo nextest run --locked --features e2e --no-fail-fast -E 'test(fuzz::)'
 
 # The long form of what `unit` runs for some seconds; prints memory over time: FOR=1h make soak
 soak: export CRISWEEP_SOAK = $(or $(FOR),5m)
 soak:
-	cargo nextest run --locked --no-capture -E 'test(soak::)'
+	cargo nextest run --locked --features e2e --no-capture -E 'test(soak::)'
 
 # A live node to watch: containerd with pods that pile up, Prometheus, Alertmanager and crisweep, until Ctrl-C:
 # STACK_FOR=90s make stack. Needs root.
