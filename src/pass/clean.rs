@@ -118,9 +118,12 @@ impl PassRun<'_> {
         let in_flight = self.executor.ids_of(target);
         plan.removals
             .retain(|it| !in_flight.contains(&it.subject.id));
+        // What an earlier round left open is planned anew, if it is still due.
+        let open = self.take_open(target);
         if round == 0 {
             self.tally.planned(&plan, target);
         } else {
+            self.tally.take_back(&open, target);
             self.drop_tried(target, &mut plan);
             let why = match target {
                 Target::Images => "still above the low threshold",
@@ -234,8 +237,6 @@ impl PassRun<'_> {
     ) -> Result<(), EarlyEnd> {
         let planned = self.report_of(target, |report| report.planned);
         let mut queue = Queue::new(removals, self.runner.quarantine.lock().known_failures());
-        // What an earlier round left open is planned anew, if it is still due.
-        drop(self.take_open(target));
         loop {
             if !queue.is_empty() {
                 self.bounds()?;

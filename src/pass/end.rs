@@ -9,7 +9,6 @@ use tokio::time::Instant;
 
 use super::PassRun;
 use super::stops::StopCause;
-use super::tally::Tally;
 use crate::model::{
     Container, Coverage, HasId, ListCoverage, Outcome, Pass, Pods, Target, TargetReport, Text,
 };
@@ -185,7 +184,7 @@ impl PassRun<'_> {
         ) {
             let look = self.last_look().await;
             if let Some(look) = &look {
-                self.prove_gone(look);
+                self.prove_gone(look, &left);
                 self.prove_images(look, end.is_none()).await;
                 self.tell_last_records(look);
             }
@@ -277,25 +276,34 @@ impl PassRun<'_> {
         look.ok()
     }
 
-    /// Compares what went and what failed with the look after the pass. An incomplete list proves nothing. By ids, not by
-    /// counts: on a busy node as many containers exit during a pass as it removes.
-    fn prove_gone(&mut self, look: &Look) {
-        self.prove_target_gone(Target::Containers, &look.containers);
-        self.prove_target_gone(Target::Sandboxes, &look.sandboxes);
+    /// Compares what went, what failed, what was `given_up` and what a lost runtime left open with the look after the
+    /// pass. An incomplete list proves nothing. By ids, not by counts: on a busy node as many containers exit during a pass
+    /// as it removes.
+    fn prove_gone(&mut self, look: &Look, given_up: &[(Target, Text)]) {
+        let open = self.tally.open.iter();
+        let open = open.map(|it| (it.subject.target, it.subject.id.clone()));
+        let mut unsure = self.tally.failed.clone();
+        unsure.extend(open.chain(given_up.iter().cloned()));
+        self.prove_target_gone(Target::Containers, &look.containers, &unsure);
+        self.prove_target_gone(Target::Sandboxes, &look.sandboxes, &unsure);
     }
 
-    fn prove_target_gone<T: HasId>(&mut self, target: Target, list: &ListResult<T>) {
+    fn prove_target_gone<T: HasId>(
+        &mut self,
+        target: Target,
+        list: &ListResult<T>,
+        unsure: &BTreeSet<(Target, Text)>,
+    ) {
         let list = list.as_ref().ok();
         let Some(list) = list.filter(|it| it.coverage == Coverage::Whole) else {
             return;
         };
         // A defective list may have a row twice.
         let listed: BTreeSet<&str> = list.rows.iter().map(HasId::id).collect();
-        let Tally { gone, failed, .. } = &self.tally;
-        let gone = of_target(gone, target);
+        let gone = of_target(&self.tally.gone, target);
         let still_listed: Vec<&str> = gone.intersection(&listed).copied().collect();
-        let failed = of_target(failed, target);
-        let went_later = failed
+        let unsure = of_target(unsure, target);
+        let went_later = unsure
             .iter()
             .filter(|id| !gone.contains(*id) && !listed.contains(*id));
         let (went_later, count) = (went_later.count() as u64, still_listed.len() as u64);
@@ -316,7 +324,7 @@ impl PassRun<'_> {
         if went_later > 0 {
             self.incomplete = true;
             self.record.line(format!(
-                "{target}: {went_later} whose removal failed are gone by now"
+                "{target}: {went_later} whose removal failed or did not end are gone by now"
             ));
         }
         if let Some(problem) = problem {

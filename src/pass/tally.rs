@@ -149,6 +149,16 @@ impl<'a> Tally<'a> {
         });
     }
 
+    /// Takes planned removals of a target back.
+    pub(super) fn take_back(&self, removals: &[Removal], target: Target) {
+        self.record.update(|pass| {
+            let report = pass.targets.entry(target).or_default();
+            for removal in removals {
+                report.unplan(removal.reason);
+            }
+        });
+    }
+
     /// Writes a line about the target's progress after a batch.
     pub(super) fn batch_ended(&self, target: Target, batch: u64, planned: u64) {
         let line = self.record.read(|pass| {
@@ -169,11 +179,9 @@ impl<'a> Tally<'a> {
         let now = now(runner);
         let until = runner.quarantine.lock().hold(held, self.back_off, now);
         let count = u64::try_from(held.removals.len()).unwrap_or(u64::MAX);
+        self.take_back(&held.removals, target);
         record.update(|pass| {
             let report = pass.targets.entry(target).or_default();
-            for removal in &held.removals {
-                report.unplan(removal.reason);
-            }
             *report.kept.entry(KeepReason::Quarantined).or_default() += count;
             report.count_remaining();
         });

@@ -269,6 +269,50 @@ async fn a_slow_removal_that_a_lost_runtime_left_open_during_the_next_target_is_
 }
 
 #[tokio::test]
+async fn a_slow_sandbox_that_a_lost_runtime_left_open_counts_once_although_it_is_planned_again() {
+    let node = nodes::litter(1).pods(1, |n| nodes::leaked(n, 2));
+    let rig = Rig::start(node, json!({})).await;
+    // Once its container has gone, sandboxes are planned again.
+    let slow = rig.sim.container_id("default/old-0/app#0").unwrap();
+    let fault = Fault::slow(Duration::from_secs(4));
+    rig.sim.set_removal_fault(&slow, fault);
+    let lost = rig.sim.sandbox_id("default/leak-0#0").unwrap();
+    let fault = runtime_ends().after(Duration::from_secs(2)).times(1);
+    rig.sim.set_removal_fault(&lost, fault);
+    let pass = rig.gc("target=containers&target=sandboxes").await;
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&report["planned"], &pass["outcome"]),
+        (&json!(2), &json!("completed")),
+        "{pass:#}"
+    );
+}
+
+/// The runtime went away after it had carried it out, or finishes it after the pass.
+#[tokio::test]
+async fn a_removal_that_did_not_end_is_none_of_the_rest_where_the_look_after_the_pass_lacks_its_object()
+ {
+    let ends = runtime_ends().after(Duration::from_secs(3));
+    for (fault, deadline) in [(ends, "10m"), (Fault::hang(), "3s")] {
+        let changes = json!({ "gc": { "deadline": deadline } });
+        let rig = Rig::start(nodes::litter(3), changes).await;
+        let open = rig.sim.container_id("default/old-0/app#0").unwrap();
+        rig.sim.set_removal_fault(&open, fault);
+        let id = rig.begin_gc("target=containers").await;
+        until_true("the others are gone", || rig.exited_containers() == 1).await;
+        assert!(rig.sim.change(|node| node.vanish_container(&open)));
+        let pass = rig.finished(&id).await;
+        let report = &pass["targets"]["containers"];
+        assert_eq!(
+            (&pass["outcome"], &report["removed"], &report["remaining"]),
+            (&json!("partial"), &json!(2), &json!(0)),
+            "{pass:#}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_sandbox_without_a_time_of_creation_counts_from_when_it_was_first_seen() {
     // containerd 2 lists Go's zero time, which on the wire is 1754.
     let killed = PodSpec::new("killed").without_sandbox();
