@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::end::EarlyEnd;
+use super::rescue::may_risk_pods;
 use super::stops::StopCause;
 use super::{PassRun, tally};
 use crate::gc::knowledge::Knowledge;
@@ -51,7 +52,8 @@ impl PassRun<'_> {
     }
 
     /// Returns for each target when a later pass would find more: when the objects kept by `quiet`, `settle`
-    /// and `min_age` are free, or while a list stays over its limit.
+    /// and `min_age` are free; where there are none, at once while a list stays over its limit, or where removals were lost
+    /// with the runtime.
     pub(super) fn retry_after(&self, look: &Look) -> BTreeMap<Target, Duration> {
         // The record names the first trigger alone; one that joined may get a follow-up where the first gets none.
         let wants_one = self.record.read(|pass| {
@@ -62,20 +64,26 @@ impl PassRun<'_> {
         let Some(snapshot) = snapshot.filter(|_| wants_one) else {
             return BTreeMap::new();
         };
-        let targets = self.targets.iter().copied();
         let settles_in = self.settles_at.filter(|_| !self.uncertain.is_empty());
         let settles_in = settles_in.map(|at| at.saturating_duration_since(Instant::now()));
-        let not_rescued = self.not_rescued(look);
+        let mut policy = self.policy.clone();
+        if may_risk_pods(look) {
+            // As the rescue does.
+            policy.pods.quiet = Duration::ZERO;
+        }
+        let mut left = self.not_rescued(look);
+        left.extend(self.tally.open.iter().map(|it| it.subject.target));
+        let targets = self.targets.iter().copied();
         targets
             .filter_map(|target| {
-                // As soon as the brakes allow it: no time helps, but what failed now goes last then.
-                if not_rescued.contains(&target) {
-                    return Some((target, Duration::ZERO));
-                }
                 // A container that stays holds its sandbox too, and that its pod's logs.
                 let settled = settles_in.filter(|_| target != Target::Images);
-                let old_enough = gc::kept_for_a_time(&snapshot, &self.policy, target);
-                Some((target, settled.max(old_enough)?))
+                let old_enough = gc::kept_for_a_time(&snapshot, &policy, target);
+                // Else as soon as the brakes allow it: what failed now goes last then.
+                let now = Duration::ZERO;
+                let wait = settled.max(old_enough);
+                let wait = wait.or_else(|| left.contains(&target).then_some(now));
+                Some((target, wait?))
             })
             .collect()
     }

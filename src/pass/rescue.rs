@@ -286,7 +286,7 @@ fn records(look: &Look) -> impl Iterator<Item = (Target, &Text, Option<&PodUid>)
 }
 
 /// Says whether a pass on this look may remove pods whose end the kubelet may not know.
-fn may_risk_pods(look: &Look) -> bool {
+pub(super) fn may_risk_pods(look: &Look) -> bool {
     is_over(look) && has_confirmed_pods(look)
 }
 

@@ -512,6 +512,25 @@ async fn an_alert_whose_pass_left_the_kubelet_blind_gets_one_pass_more() {
     assert_eq!(rig.passes().await[0]["trigger"]["follow_up"], true);
 }
 
+/// What a pass may risk must be old enough too.
+#[tokio::test]
+async fn an_alert_that_finds_the_pods_of_a_blind_node_too_young_gets_one_pass_more() {
+    let (api_server, mut settings, options) = only_a_risk().await;
+    for target in ["containers", "sandboxes"] {
+        settings["policy"][target]["min_age"] = json!("15s");
+    }
+    let rig = Rig::with(all_of_just_now(), options, settings).await;
+    api_server.set_answer(&answer(&rig.sim));
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    let first = rig.finished(&pass_of(&body)).await;
+    assert_eq!(first["targets"]["containers"]["removed"], 0, "{first:#}");
+    until("the pass that follows makes the lists fit", || async {
+        rig.logged("the lists fit; the kubelet may sync").pop()
+    })
+    .await;
+    assert_eq!(rig.passes().await[0]["trigger"]["follow_up"], true);
+}
+
 /// No pass would find more than this one.
 #[tokio::test]
 async fn a_pass_after_which_nothing_may_go_gets_none_more_although_the_kubelet_is_blind() {

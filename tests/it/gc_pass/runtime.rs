@@ -253,6 +253,23 @@ async fn a_last_removal_that_a_lost_runtime_left_open_is_in_the_report() {
     assert_eq!(rig.exited_containers(), 1);
 }
 
+/// Alertmanager may repeat its alert only after hours.
+#[tokio::test]
+async fn an_alert_whose_pass_lost_its_last_removals_with_the_runtime_gets_one_pass_more() {
+    let rig = Rig::start(nodes::litter(3), json!({})).await;
+    let open = rig.sim.container_id("default/old-0/app#0").unwrap();
+    let fault = runtime_ends().after(Duration::from_secs(3)).times(1);
+    rig.sim.set_removal_fault(&open, fault);
+    let body = sent(&rig, asks("containers"), 202, "accepted").await;
+    let first = rig.finished(&pass_of(&body)).await;
+    assert_eq!(first["outcome"], "partial", "{first:#}");
+    until_true("the pass that follows has cleaned", || {
+        rig.exited_containers() == 0
+    })
+    .await;
+    assert_eq!(rig.passes().await[0]["trigger"]["follow_up"], true);
+}
+
 #[tokio::test]
 async fn a_slow_removal_that_a_lost_runtime_left_open_during_the_next_target_is_in_the_report() {
     let node = nodes::litter(1).pods(2, |n| nodes::leaked(n, 2));
