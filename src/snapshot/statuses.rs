@@ -80,7 +80,8 @@ impl Statuses {
             // After a clock step an exit may lie before the creation: the later of the two errs towards young.
             row.finished_at = match self.known.get(&row.id) {
                 Some(ExitStatus::Exit(at) | ExitStatus::SeenExited(at)) => {
-                    Some((*at).max(row.created_at))
+                    let created = Some(row.created_at).filter(|at| *at < Timestamp::MAX);
+                    Some(created.map_or(*at, |created| created.max(*at)))
                 }
                 // A row that was read by status has its exit time already.
                 Some(ExitStatus::NoExit) | None => row.finished_at,
@@ -120,9 +121,15 @@ impl Statuses {
         if !volume_images.is_empty() {
             self.volumes.insert(id.clone(), volume_images);
         }
-        let status = match (state, told, self.known.get(id)) {
-            // The time at which crisweep first saw it exited stays.
-            (ContainerState::Exited, ExitStatus::NoExit, Some(known)) => *known,
+        let before = self.known.get(id).copied();
+        let before = before.filter(|it| !matches!(it, ExitStatus::NoExit));
+        let status = match (state, told, before) {
+            // Its exit, or the time at which crisweep first saw it exited, stays.
+            (
+                ContainerState::Exited,
+                ExitStatus::NoExit | ExitStatus::SeenExited(_),
+                Some(before),
+            ) => before,
             (ContainerState::Exited, told, _) => told,
             _ => ExitStatus::NoExit,
         };
@@ -176,11 +183,11 @@ impl Statuses {
                 volume_images,
                 ..
             } = status;
-            if undated.contains(&id) {
-                let told = Some(created_at).filter(|at| *at < Timestamp::MAX);
-                let at_the_latest = finished_at.unwrap_or(now);
-                self.created
-                    .insert(id.clone(), told.unwrap_or(at_the_latest));
+            let told = Some(created_at).filter(|at| *at < Timestamp::MAX);
+            if undated.contains(&id)
+                && let Some(at) = told.or(finished_at)
+            {
+                self.created.insert(id.clone(), at);
             }
             let told = finished_at.map_or(ExitStatus::SeenExited(now), ExitStatus::Exit);
             self.note(&id, state, told, volume_images);

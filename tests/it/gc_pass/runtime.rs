@@ -4,7 +4,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crisweep::runtime::discover::{CRICTL_CONFIG, WELL_KNOWN};
-use crisweep_proto::cri::{PodSandboxState, PodSandboxStatus, PodSandboxStatusResponse};
+use crisweep_proto::cri::{
+    ContainerState, ContainerStatus, ContainerStatusResponse, PodSandboxState, PodSandboxStatus,
+    PodSandboxStatusResponse,
+};
 use crisweep_sim::{ContainerSpec, Disk, Fault, PodSpec, Rpc, hours};
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -462,4 +465,49 @@ async fn a_dead_container_whose_creation_was_lost_does_not_pass_for_the_newest()
         let plan = rig.get("/api/v1/plan").await.json();
         assert_eq!(plan["removals"], json!([]), "{is_exit_known}");
     }
+}
+
+/// Neither its list nor its status says when it was created, or when it exited.
+#[tokio::test]
+async fn a_dead_container_without_any_time_is_newer_than_no_other() {
+    let back = PodSpec::new("back")
+        .age(hours(4))
+        .container(ContainerSpec::exited("app", 1, hours(3)).created_ago(hours(4)))
+        .container(ContainerSpec::exited("app", 0, hours(1)).created_ago(hours(2)));
+    let changes = json!({
+        "policy": { "containers": { "min_age": "1s", "max_per_container": 0 } },
+    });
+    let rig = Rig::start(nodes::healthy(), changes.clone()).await;
+    rig.sim.add_pod(&back);
+    let id = rig.sim.container_id("default/back/app#1").unwrap();
+    let newest = rig.sim.container_id("default/back/app#0").unwrap();
+    rig.sim
+        .set_status_fault(&id, Fault::fail(Code::Unknown, "no"));
+    until("its exit is known", || async {
+        let plan = rig.get("/api/v1/plan").await.json();
+        let kept = plan["kept"].as_array().unwrap();
+        let is_old = |it: &&Value| it["id"] == *newest && it["reason"] == "newest";
+        kept.iter().find(is_old).map(drop)
+    })
+    .await;
+    let status = ContainerStatus {
+        id: id.clone(),
+        state: ContainerState::ContainerExited.into(),
+        ..ContainerStatus::default()
+    };
+    let answer = ContainerStatusResponse {
+        status: Some(status),
+        ..ContainerStatusResponse::default()
+    };
+    rig.sim.clear_faults();
+    rig.sim
+        .set_fault(Rpc::ContainerStatus, Fault::garbage(answer.encode_to_vec()));
+    assert!(
+        rig.sim
+            .change(|node| node.edit_container(&id, |it| it.row.created_at = 0))
+    );
+    rig.gc("dry_run=true&target=containers").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let plan = rig.get("/api/v1/plan").await.json();
+    assert_eq!(plan["removals"], json!([]));
 }
