@@ -1,32 +1,57 @@
 //! Sandboxes without a time of creation. containerd 2 forgets a sandbox's at a restart, where it was ended while it made
-//! the sandbox; the sandbox's status has none either. They count as created when crisweep first saw them; in memory, so
-//! they are young again after a restart.
+//! the sandbox; the sandbox's status has none either. They count as created when crisweep first saw them, in memory, so
+//! they are young again after a restart; but before the sandboxes of their pod that have a higher attempt.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use super::ListResult;
-use crate::model::{PodSandbox, PodSandboxId};
+use super::statuses::KNOWN_MAX;
+use crate::model::{ConfigSource, Coverage, PodSandbox, PodSandboxId, PodUid};
 
 /// When each of them was first seen.
 #[derive(Debug, Default)]
 pub(super) struct UndatedSandboxes(BTreeMap<PodSandboxId, Timestamp>);
 
 impl UndatedSandboxes {
-    /// Dates those of a list that was read at `now`, and forgets the others.
+    /// Dates those of a list that was read at `now`, and forgets the others, unless the list may lack some.
     pub(super) fn date(&mut self, list: &mut ListResult<PodSandbox>, now: Timestamp) {
         let Ok(list) = list else { return };
         let undated = |row: &PodSandbox| row.created_at == Timestamp::MAX;
         if self.0.is_empty() && !list.rows.iter().any(undated) {
             return;
         }
-        let before = std::mem::take(&mut self.0);
+        let (mut seen, next) = (BTreeMap::new(), creations(&list.rows));
         for row in list.rows.iter_mut().filter(|row| undated(row)) {
-            row.created_at = before.get(&row.id).copied().unwrap_or(now);
-            self.0.insert(row.id.clone(), row.created_at);
+            let first_seen = self.0.get(&row.id).copied().unwrap_or(now);
+            seen.insert(row.id.clone(), first_seen);
+            let of_pod = row.pod.as_ref().and_then(|pod| next.get(&pod.uid));
+            let next = of_pod.and_then(|it| it.range(row.attempt.saturating_add(1)..).next());
+            row.created_at = next.map_or(first_seen, |(_, at)| first_seen.min(*at));
+        }
+        if list.coverage == Coverage::Whole || self.0.len() >= KNOWN_MAX {
+            self.0 = seen;
+        } else {
+            self.0.extend(seen);
         }
     }
+}
+
+/// Returns when sandboxes were created, by pod and attempt. Only of pods of the API server: a static pod comes back under
+/// its UID, and its attempts count anew.
+fn creations(rows: &[PodSandbox]) -> BTreeMap<PodUid, BTreeMap<u32, Timestamp>> {
+    let mut all: BTreeMap<PodUid, BTreeMap<u32, Timestamp>> = BTreeMap::new();
+    for row in rows {
+        if let Some(pod) = &row.pod
+            && row.created_at < Timestamp::MAX
+            && row.config_source == Some(ConfigSource::Api)
+        {
+            let of_pod = all.entry(pod.uid.clone()).or_default();
+            of_pod.insert(row.attempt, row.created_at);
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -36,7 +61,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::model::{Coverage, Labels, PodSandboxState};
+    use crate::model::{Labels, PodSandboxState};
     use crate::runtime;
 
     fn at(second: i64) -> Timestamp {
@@ -44,6 +69,15 @@ mod tests {
     }
 
     fn dated(undated: &mut UndatedSandboxes, rows: &[(&str, Timestamp)], now: i64) -> Vec<i64> {
+        dated_by(Coverage::Whole, undated, rows, now)
+    }
+
+    fn dated_by(
+        coverage: Coverage,
+        undated: &mut UndatedSandboxes,
+        rows: &[(&str, Timestamp)],
+        now: i64,
+    ) -> Vec<i64> {
         let rows = rows.iter().map(|(id, created_at)| PodSandbox {
             id: PodSandboxId::new(*id).unwrap(),
             pod: None,
@@ -58,7 +92,7 @@ mod tests {
             malformed: 0,
             mounted: BTreeMap::new(),
             odd: 0,
-            coverage: Coverage::Whole,
+            coverage,
             whole_pods: BTreeSet::new(),
             cut_short: false,
             response_bytes: 0,
@@ -78,5 +112,16 @@ mod tests {
         assert_eq!(dated(&mut undated, &[b, a], 7), [1, 5]);
         assert_eq!(dated(&mut undated, &[b], 8), [1]);
         assert_eq!(dated(&mut undated, &[a], 9), [9]);
+    }
+
+    #[test]
+    fn one_that_an_incomplete_list_lacks_makes_no_new_beginning() {
+        let mut undated = UndatedSandboxes::default();
+        let (a, b) = (("a", Timestamp::MAX), ("b", Timestamp::MAX));
+        let part =
+            |undated: &mut _, rows: &[_], now| dated_by(Coverage::Partial, undated, rows, now);
+        assert_eq!(part(&mut undated, &[a], 5), [5]);
+        assert_eq!(part(&mut undated, &[b], 7), [7]);
+        assert_eq!(part(&mut undated, &[a, b], 9), [5, 7]);
     }
 }

@@ -347,6 +347,24 @@ async fn a_sandbox_without_a_time_of_creation_counts_from_when_it_was_first_seen
     .await;
 }
 
+/// containerd was ended while it made the sandbox, and the kubelet had it make another one. It takes the first for the
+/// oldest.
+#[tokio::test]
+async fn a_sandbox_without_a_time_of_creation_is_older_than_one_of_a_higher_attempt() {
+    let again = PodSpec::new("again").without_sandbox();
+    let again = again.leaked_sandbox(0, hours(272 * 365 * 24));
+    let again = again.leaked_sandbox(1, hours(2));
+    let changes = json!({ "policy": { "sandboxes": { "min_age": "1s" } } });
+    let rig = Rig::start(nodes::healthy().pod(again), changes).await;
+    let removed = until("the sandbox is old enough", || async {
+        rig.gc("target=sandboxes").await;
+        let removed = rig.subjects(Rpc::RemovePodSandbox);
+        (!removed.is_empty()).then_some(removed)
+    })
+    .await;
+    assert_eq!(removed, ["default/again#0"]);
+}
+
 /// As where containerd finds the shim of a sandbox again at its start: the list has no time, and the status has one.
 #[tokio::test]
 async fn a_sandbox_whose_status_alone_says_when_it_was_created_goes() {
