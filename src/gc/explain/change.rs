@@ -165,8 +165,11 @@ impl<'a> Explainer<'a> {
     /// Says what ends the waiting of a young object where time alone does not.
     fn to_end_waiting(&self, subject: &Subject, rules: &[RuleLine]) -> Vec<String> {
         let what = match decided(rules) {
-            Some(RuleName::MinAge) if subject.target == Target::Containers => {
-                "the runtime must say when it exited"
+            Some(RuleName::MinAge | RuleName::CreatedGrace)
+                if subject.target == Target::Containers =>
+            {
+                let untold = self.facts.untold(subject);
+                return vec![format!("the runtime must say when {untold}")];
             }
             Some(RuleName::MinAge) => "later looks must find it here, and not in use",
             Some(RuleName::Grace) => "a further look must see it as an orphan",
@@ -553,6 +556,37 @@ mod tests {
         };
         let changes = change_on(&snapshot, &of_static, Verdict::Keep(KeepReason::Newest));
         assert!(!changes.join(" | ").contains("assume"), "{changes:?}");
+    }
+
+    #[test]
+    fn what_has_no_time_of_creation_waits_for_that_and_not_for_thousands_of_years() {
+        let subject = subject(Target::Containers, PodKnowledge::Active);
+        let mut policy = Policy::default();
+        policy.containers.include_unknown = true;
+        for state in [
+            ContainerState::Created,
+            ContainerState::Unknown,
+            ContainerState::Exited,
+        ] {
+            let lost = Container {
+                created_at: Timestamp::MAX,
+                ..container(&subject, state)
+            };
+            let snapshot = Snapshot {
+                containers: vec![lost].into(),
+                ..Snapshot::empty(Timestamp::UNIX_EPOCH)
+            };
+            let plan = plan(&snapshot, &policy, &Targets::all().0);
+            let facts = PlanFacts::of(&snapshot, &policy, &plan);
+            let explainer = Explainer::of(&facts, &plan, PodSourceKind::Kubelet);
+            let judged = explainer.judged().next().unwrap();
+            let told = explainer.explain(judged);
+            let untold = "the runtime has not told yet when it was created";
+            assert!(told.summary.contains(untold), "{}", told.summary);
+            let changes = told.would_change.iter().map(|it| it.what.as_str());
+            let changes: Vec<&str> = changes.collect();
+            assert_eq!(changes, ["the runtime must say when it was created"]);
+        }
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl PlanFacts<'_> {
             }
             _ => return None,
         };
-        Some(AgeBound {
+        (since < Timestamp::MAX).then_some(AgeBound {
             done,
             since,
             minimum,
@@ -92,15 +92,24 @@ impl PlanFacts<'_> {
         })
     }
 
+    /// Says what became of a container or sandbox at the time that the runtime has not told.
+    pub(super) fn untold(&self, subject: &Subject) -> &'static str {
+        let age_from = self.policy.containers.age_from;
+        match self.container(&subject.id) {
+            Some((_, row)) if counts_from(age_from, row).is_none() => "it exited",
+            Some(_) | None => "it was created",
+        }
+    }
+
     pub(super) fn bound_words(&self, rule: RuleName, subject: &Subject) -> String {
         let Some(bound) = self.bound(rule, subject) else {
-            let missing = match subject.target {
-                Target::Logs => "it was not seen to be an orphan before",
+            return match subject.target {
+                Target::Logs => "it was not seen to be an orphan before".to_owned(),
                 Target::Containers | Target::Sandboxes | Target::Images => {
-                    "the runtime has not told yet when it exited"
+                    let untold = self.untold(subject);
+                    format!("the runtime has not told yet when {untold}")
                 }
             };
-            return missing.to_owned();
         };
         let (done, minimum) = (self.since(bound.done, bound.since), span(bound.minimum));
         format!("{done}; {} is {minimum}", bound.setting)

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use super::page::{MetricsPage, plain, sample, seconds};
 use crate::model::{Container, ContainerState, by_state};
 
@@ -17,6 +19,7 @@ pub(super) fn encode(containers: &[Container], page: &mut MetricsPage) {
     let is_dead = |it: &&Container| it.state == ContainerState::Exited;
     let exited = || containers.iter().filter(is_dead);
     let ends = exited().map(|it| it.finished_at.unwrap_or(it.created_at));
+    let ends = ends.filter(|at| *at < Timestamp::MAX);
     page.gauge(
         seconds("cri_oldest_exited_container_timestamp"),
         "When the longest-dead container exited, or was created where its exit is not known; \

@@ -221,6 +221,19 @@ fn an_empty_node_reads_zero_and_has_no_oldest_container() {
 }
 
 #[test]
+fn a_container_of_which_no_time_is_known_died_in_no_distant_year() {
+    let mut look = look();
+    let lost = Container {
+        created_at: Timestamp::MAX,
+        ..container(1, ContainerState::Exited, "a", "b")
+    };
+    look.containers = Ok(listed(vec![lost], ListMode::Unary));
+    let samples = parse(&page_of(Some(&look), Format::Text));
+    assert_eq!(samples["cri_containers{state=\"exited\"}"], "1");
+    assert!(!samples.contains_key("cri_oldest_exited_container_timestamp_seconds"));
+}
+
+#[test]
 fn a_pass_counts_for_each_of_its_targets_and_a_dry_run_apart() {
     let samples = parse(&page_of(None, Format::Text));
     for target in ["containers", "sandboxes"] {
