@@ -60,9 +60,11 @@ impl PassRun<'_> {
             let first = &pass.trigger;
             pass.merged_triggers > 0 || first.cause.is_automatic() && !first.follow_up
         });
-        let snapshot = self.runner.snapshot(look).ok();
-        let Some(snapshot) = snapshot.filter(|_| wants_one) else {
+        if !wants_one {
             return BTreeMap::new();
+        }
+        let Ok(snapshot) = self.runner.snapshot(look) else {
+            return self.once_the_runtime_is_back();
         };
         let settles_in = self.settles_at.filter(|_| !self.uncertain.is_empty());
         let settles_in = settles_in.map(|at| at.saturating_duration_since(Instant::now()));
@@ -91,15 +93,23 @@ impl PassRun<'_> {
     /// Returns for each target when a later pass may go on, after an early end: once the runtime may be back, or as soon
     /// as the brakes let it. Empty where a person, a hold, `max_removals` or a defect ended the pass.
     pub(super) fn go_on_after(&self, end: &EarlyEnd) -> BTreeMap<Target, Duration> {
-        let wait = match end {
-            EarlyEnd::NoLook(_) | EarlyEnd::RuntimeGone(_) => self.config.runtime.removal_timeout,
-            EarlyEnd::Stopped(StopCause::Deadline) => Duration::ZERO,
+        match end {
+            EarlyEnd::NoLook(_) | EarlyEnd::RuntimeGone(_) => self.once_the_runtime_is_back(),
+            EarlyEnd::Stopped(StopCause::Deadline) => self.all_after(Duration::ZERO),
             EarlyEnd::Stopped(StopCause::Cancelled | StopCause::Held | StopCause::Shutdown)
             | EarlyEnd::MaxRemovals
             | EarlyEnd::BadPlan(_)
             | EarlyEnd::NotAlone(_)
-            | EarlyEnd::PlanExpired(..) => return BTreeMap::new(),
-        };
+            | EarlyEnd::PlanExpired(..) => BTreeMap::new(),
+        }
+    }
+
+    /// Returns when a later pass may find the runtime back; without its lists nothing is known of what stays.
+    fn once_the_runtime_is_back(&self) -> BTreeMap<Target, Duration> {
+        self.all_after(self.config.runtime.removal_timeout)
+    }
+
+    fn all_after(&self, wait: Duration) -> BTreeMap<Target, Duration> {
         let targets = self.targets.iter();
         targets.map(|target| (*target, wait)).collect()
     }

@@ -274,6 +274,30 @@ async fn an_alert_whose_pass_lost_its_last_removals_with_the_runtime_gets_one_pa
 }
 
 #[tokio::test]
+async fn an_alert_whose_pass_ends_while_the_runtime_is_away_gets_one_pass_more() {
+    let changes = json!({ "runtime": { "removal_timeout": "6s" } });
+    let rig = Rig::start(nodes::litter(3), changes).await;
+    let slow = Fault::slow(Duration::from_secs(5));
+    rig.sim.set_fault(Rpc::RemoveContainer, slow);
+    let body = sent(&rig, asks("containers"), 202, "accepted").await;
+    until_true("it waits for slow removals alone", || {
+        rig.sim.removals_in_flight() == 3
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    rig.sim.stop().await;
+    let first = rig.finished(&pass_of(&body)).await;
+    assert_eq!(first["outcome"], "partial", "{first:#}");
+    rig.sim.clear_faults();
+    rig.sim.start().unwrap();
+    until_true("the pass that follows has cleaned", || {
+        rig.exited_containers() == 0
+    })
+    .await;
+    assert_eq!(rig.passes().await[0]["trigger"]["follow_up"], true);
+}
+
+#[tokio::test]
 async fn a_slow_removal_that_a_lost_runtime_left_open_during_the_next_target_is_in_the_report() {
     let node = nodes::litter(1).pods(2, |n| nodes::leaked(n, 2));
     let changes = json!({ "gc": { "batch_size": 1, "batch_pause": "4s" } });
