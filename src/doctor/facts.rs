@@ -145,9 +145,10 @@ impl DoctorFacts {
         )
     }
 
-    /// Says whether a time is less than so long before the look.
+    /// Says whether a time is less than so long before the look; an unknown one is not.
     pub(super) fn is_within(&self, at: Timestamp, hours: i64) -> bool {
-        self.taken_at.duration_since(at) < SignedDuration::from_hours(hours) && !self.is_ahead(at)
+        let ago = self.taken_at.duration_since(at);
+        (-AHEAD_MAX..SignedDuration::from_hours(hours)).contains(&ago)
     }
 
     /// Says whether a time comes from before a clock step back; an unknown one does not.

@@ -164,6 +164,9 @@ fn what_came_counts_what_lies_there_and_what_was_removed_since() {
     }
     // The clock was set back since.
     node.dead("web", 0, -365 * 24 * 60);
+    node.dead("web", 1, 0);
+    let lost = node.facts.containers.last_mut().unwrap();
+    (lost.created_at, lost.finished_at) = (Timestamp::MAX, None);
     let removed = |target: &str| RemovedOfPod {
         target: target.to_owned(),
         pod_uid: Some("web".to_owned()),
@@ -179,7 +182,7 @@ fn what_came_counts_what_lies_there_and_what_was_removed_since() {
     let report = node.report();
     let counts = report.top.owners[0].counts;
     assert_eq!((counts.came_1h, counts.came_24h), (21, 43));
-    assert_eq!(counts.dead_containers, Some(5));
+    assert_eq!(counts.dead_containers, Some(6));
 }
 
 #[test]
