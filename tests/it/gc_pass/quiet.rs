@@ -517,9 +517,15 @@ async fn an_alert_whose_pass_left_the_kubelet_blind_gets_one_pass_more() {
 async fn an_alert_that_finds_the_pods_of_a_blind_node_too_young_gets_one_pass_more() {
     let (api_server, mut settings, options) = only_a_risk().await;
     for target in ["containers", "sandboxes"] {
-        settings["policy"][target]["min_age"] = json!("15s");
+        settings["policy"][target]["min_age"] = json!("25s");
     }
     let rig = Rig::with(all_of_just_now(), options, settings).await;
+    // It is due, and a second try at once would be the only one.
+    let stuck = PodSpec::new("stuck").exited("app", 0, hours(3));
+    rig.sim.add_pod(&stuck.exited("app", 1, hours(2)));
+    let stuck = rig.sim.container_id("default/stuck/app#0").unwrap();
+    let refuses = Fault::fail(Code::Unknown, "failed to find runtime handler odd");
+    rig.sim.set_removal_fault(&stuck, refuses);
     api_server.set_answer(&answer(&rig.sim));
     let body = sent(&rig, asks("all"), 202, "accepted").await;
     let first = rig.finished(&pass_of(&body)).await;
