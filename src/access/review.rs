@@ -4,7 +4,6 @@
 //!
 //! Never keeps or shows a token: answers are remembered under a keyed hash.
 
-mod jwt;
 mod memory;
 mod quotas;
 mod wire;
@@ -22,7 +21,6 @@ use super::digest::digest;
 use super::tokens::TOKEN_MAX_BYTES;
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::system::blocking::BlockingPool;
-use crate::system::clock;
 use crate::telemetry::{self, LineLimit};
 
 use memory::{AnswerCache, QuotaOwner};
@@ -116,8 +114,8 @@ impl Review {
     /// Says whether the token's account may do `verb` on `path`. Each pair of them is one more question, so their
     /// number must be bounded. `client` stands for the client ([`Peer::client`](super::Peer::client)).
     pub async fn allowed(&self, token: &str, client: IpAddr, verb: &str, path: &str) -> Reviewed {
-        // A guess must not cost the API server anything.
-        if token.len() > TOKEN_MAX_BYTES || !jwt::may_be_good(token, clock()) {
+        // The API server answers a question about an empty token with an error.
+        if token.is_empty() || token.len() > TOKEN_MAX_BYTES {
             return Reviewed::Unauthenticated;
         }
         let user = match self.user(token, client).await {

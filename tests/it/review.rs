@@ -18,7 +18,6 @@ use crate::support::kubelet::{Asked, PodServer, Reply};
 use crate::support::until;
 
 const TOKEN: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwcm9tZXRoZXVzIn0.c2lnbmF0dXJl";
-const HEADER: &str = "eyJhbGciOiJSUzI1NiJ9";
 const NAME: &str = "system:serviceaccount:monitoring:prometheus";
 const TOKENS: &str = "POST /apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS: &str = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -390,35 +389,15 @@ async fn a_known_token_whose_review_is_over_is_asked_about_in_spite_of_a_flood()
 }
 
 #[tokio::test]
-async fn what_does_not_look_like_a_token_is_refused_without_a_call() {
+async fn a_token_that_is_empty_or_longer_than_any_account_has_costs_no_question() {
     let api_server = ApiServer::start().await;
-    let part = "a".repeat(8 * 1024);
-    for token in [
-        "",
-        "secret",
-        "a.b",
-        "..",
-        "eyJh.eyJz.",
-        "eyJh.eyJz.c2ln.c2ln",
-        "eyJh.eyJz.c2ln=",
-        "eyJh.eyJz.c2ln\n",
-        "eyJh.ey+z.c2ln",
-        "eyJh.ey/z.c2ln",
-        "eyJhb.eyJz.c2ln",
-        "eyJh.eyJz.größe",
-        "eyJh.eyJz.c2ln",
-        &format!("{HEADER}.{part}.c2ln"),
-        &format!("{HEADER}.eyJzIjox.c2ln"),
-        // exp is 1.
-        &format!("{HEADER}.eyJleHAiOjF9.c2ln"),
-    ] {
+    let longest = "A".repeat(8 * 1024);
+    let longer = format!("{longest}A");
+    for token in ["", &longer] {
         let reviewed = api_server.metrics(token).await;
         assert_eq!(reviewed, Reviewed::Unauthenticated, "{token}");
     }
     assert_eq!(api_server.server.asked().len(), 0);
-    // The longest one.
-    let longest = format!("{HEADER}.e30.{}", "A".repeat(8 * 1024 - HEADER.len() - 5));
-    assert_eq!(longest.len(), 8 * 1024);
     assert_eq!(api_server.metrics(&longest).await, allowed());
 }
 
