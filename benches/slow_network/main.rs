@@ -83,9 +83,11 @@ async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
     });
     let socket = dir.path().join("cri.sock");
     let sim = Sim::start(&socket, node.build(), Options::default()).expect("a simulated runtime");
-    sim.set_disk(Disk {
-        each: disk,
-        crowding: Duration::ZERO,
+    sim.conduct(|it| {
+        it.disk = Disk {
+            each: disk,
+            crowding: Duration::ZERO,
+        }
     });
     let mut healthy = BTreeSet::new();
     for n in numbers() {

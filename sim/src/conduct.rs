@@ -172,18 +172,23 @@ pub(super) enum FaultKey {
 
 /// Everything that can change while the runtime serves.
 #[derive(Clone, Debug)]
-pub(super) struct Conduct {
+pub struct Conduct {
     pub(super) faults: BTreeMap<FaultKey, Fault>,
-    pub(super) cni_default: Cni,
+    /// What the network plugin does for sandboxes without their own setting.
+    pub cni_default: Cni,
     pub(super) cni: BTreeMap<String, Cni>,
-    pub(super) disk: Disk,
-    pub(super) send_limit_bytes: usize,
+    /// How long removals take.
+    pub disk: Disk,
+    /// The largest message that the runtime sends.
+    pub send_limit_bytes: usize,
     /// How long it takes to compress an answer; `None`: it cannot.
-    pub(super) gzip: Option<Duration>,
-    pub(super) streaming: bool,
-    pub(super) ignores_filters: bool,
-    /// After how many messages each stream breaks, and how.
-    pub(super) stream_break: Option<(usize, Status)>,
+    pub gzip: Option<Duration>,
+    /// Whether it has the streaming lists.
+    pub streaming: bool,
+    /// Whether it ignores filters of lists.
+    pub ignores_filters: bool,
+    /// After how many messages each stream breaks, or at its end if it has no more, and how.
+    pub stream_break: Option<(usize, Status)>,
 }
 
 impl Conduct {

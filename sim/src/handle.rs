@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::sleep;
-use tonic::Status;
 
 use super::builder::PodIds;
-use super::conduct::{Cni, Conduct, Disk, Fault, FaultKey};
+use super::conduct::{Cni, Conduct, Fault, FaultKey};
 use super::kubelet::{self, KubeletPod};
 use super::lifecycle::finished;
 use super::node::{ContainerRecord, Node, SandboxRecord};
@@ -103,11 +102,6 @@ impl Handle {
         self.conduct(|conduct| conduct.cni.insert(sandbox_id.to_owned(), cni));
     }
 
-    /// Sets the network plugin's behaviour for all sandboxes without their own setting.
-    pub fn set_cni_default(&self, cni: Cni) {
-        self.conduct(|conduct| conduct.cni_default = cni);
-    }
-
     /// Makes the network plugin healthy for all sandboxes.
     pub fn heal_cni(&self) {
         self.conduct(|conduct| {
@@ -121,42 +115,8 @@ impl Handle {
         self.conduct(|conduct| conduct.faults.clear());
     }
 
-    /// Sets the duration of removals.
-    pub fn set_disk(&self, disk: Disk) {
-        self.conduct(|conduct| conduct.disk = disk);
-    }
-
-    /// Sets the largest message that the runtime sends.
-    pub fn set_send_limit(&self, bytes: usize) {
-        self.conduct(|conduct| conduct.send_limit_bytes = bytes);
-    }
-
-    /// Sets how long it takes to compress an answer; `None`: it cannot.
-    pub fn set_gzip(&self, gzip: Option<Duration>) {
-        self.conduct(|conduct| conduct.gzip = gzip);
-    }
-
-    /// Turns the streaming lists on or off.
-    pub fn set_streaming(&self, streaming: bool) {
-        self.conduct(|conduct| conduct.streaming = streaming);
-    }
-
-    /// Makes the runtime ignore filters of lists, or apply them again.
-    pub fn ignore_filters(&self, ignores: bool) {
-        self.conduct(|conduct| conduct.ignores_filters = ignores);
-    }
-
-    /// Breaks each stream with this status after this many messages, or at its end if it has no more.
-    pub fn break_streams_after(&self, messages: usize, status: Status) {
-        self.conduct(|conduct| conduct.stream_break = Some((messages, status)));
-    }
-
-    /// Lets streams end well again.
-    pub fn mend_streams(&self) {
-        self.conduct(|conduct| conduct.stream_break = None);
-    }
-
-    fn conduct<T>(&self, change: impl FnOnce(&mut Conduct) -> T) {
+    /// Changes how the runtime behaves.
+    pub fn conduct<T>(&self, change: impl FnOnce(&mut Conduct) -> T) {
         self.0.conduct.send_modify(|conduct| {
             change(conduct);
         });

@@ -60,7 +60,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use builder::{NodeBuilder, PodIds, SANDBOX_IMAGE};
-pub use conduct::{Cni, Disk, Fault};
+pub use conduct::{Cni, Conduct, Disk, Fault};
 pub use handle::Handle;
 pub use kubelet::{KubeletPod, Phase};
 pub use lagging_kubelet::LaggingKubelet;

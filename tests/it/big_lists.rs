@@ -82,7 +82,7 @@ async fn sweep(rig: &Rig) {
 async fn over_the_limit_in_total_the_node_is_swept_and_lists_work_again() {
     let rig = start(node(), Options::default()).await;
     let bytes = weigh(&rig.sim, |_| true);
-    rig.sim.set_send_limit(bytes - 1);
+    rig.sim.conduct(|it| it.send_limit_bytes = bytes - 1);
     assert_list(&rig, "containers", "per-state", true, bytes).await;
     let limit = f64::from(u32::try_from(bytes - 1).unwrap());
     let page = rig.metrics().await;
@@ -102,7 +102,8 @@ async fn a_runtime_that_compresses_shows_everything_in_one_answer() {
         ..Options::default()
     };
     let rig = start(node(), options).await;
-    rig.sim.set_send_limit(weigh(&rig.sim, exited) / 2);
+    rig.sim
+        .conduct(|it| it.send_limit_bytes = weigh(&rig.sim, exited) / 2);
     let bytes = weigh(&rig.sim, |_| true);
     assert_list(&rig, "containers", "compressed", true, bytes).await;
     let bytes = weigh_sandboxes(&rig.sim);
@@ -119,7 +120,8 @@ async fn a_runtime_that_compresses_shows_everything_in_one_answer() {
 #[tokio::test]
 async fn exited_ones_over_the_limit_by_themselves_are_swept() {
     let rig = start(node(), Options::default()).await;
-    rig.sim.set_send_limit(weigh(&rig.sim, exited) - 1);
+    rig.sim
+        .conduct(|it| it.send_limit_bytes = weigh(&rig.sim, exited) - 1);
     // The dead sandboxes are heavier and do not fit either: only containerd has their ids.
     let bytes = weigh(&rig.sim, |_| true);
     assert_list(&rig, "containers", "status", true, bytes).await;
@@ -130,7 +132,8 @@ async fn exited_ones_over_the_limit_by_themselves_are_swept() {
 #[tokio::test]
 async fn with_streams_of_fat_rows_too() {
     let rig = start(node(), Options::containerd_2_4()).await;
-    rig.sim.set_send_limit(weigh(&rig.sim, exited) - 1);
+    rig.sim
+        .conduct(|it| it.send_limit_bytes = weigh(&rig.sim, exited) - 1);
     let bytes = weigh(&rig.sim, |_| true);
     assert_list(&rig, "containers", "status", true, bytes).await;
     let pass = rig.gc("").await;
@@ -145,7 +148,8 @@ async fn created_ones_alone_over_the_limit_are_kept() {
     let starting = |n| PodSpec::new(&format!("wait-{n}")).created("app", 0, hours(2));
     let rig = start(nodes::litter(10).pods(100, starting), Options::default()).await;
     let created = |state| state == ContainerState::ContainerCreated;
-    rig.sim.set_send_limit(weigh(&rig.sim, created) - 1);
+    rig.sim
+        .conduct(|it| it.send_limit_bytes = weigh(&rig.sim, created) - 1);
     let bytes = weigh(&rig.sim, |_| true);
     assert_list(&rig, "containers", "status", true, bytes).await;
     let pass = rig.gc("").await;
@@ -170,7 +174,8 @@ async fn a_list_not_proven_complete_removes_superseded_records_and_those_of_pods
     let rig = start(node, Options::not_containerd()).await;
     let dead = 10 + 30 * 4;
     assert_eq!(rig.exited_containers(), dead);
-    rig.sim.set_send_limit(weigh(&rig.sim, exited) / 2);
+    rig.sim
+        .conduct(|it| it.send_limit_bytes = weigh(&rig.sim, exited) / 2);
     rig.metrics().await;
     let page = rig.metrics().await;
     page.is("cri_list_complete{list=\"containers\"}", 0.0);
@@ -198,7 +203,7 @@ async fn a_list_not_proven_complete_removes_superseded_records_and_those_of_pods
 /// Sets a limit that the dead objects of both lists exceed.
 fn forbid_the_dead(rig: &Rig) {
     let limit = weigh(&rig.sim, exited).min(weigh_sandboxes(&rig.sim) / 2);
-    rig.sim.set_send_limit(limit / 2);
+    rig.sim.conduct(|it| it.send_limit_bytes = limit / 2);
 }
 
 /// Runs a pass to its end, however long it takes on a busy machine, while it makes calls.

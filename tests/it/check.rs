@@ -116,8 +116,8 @@ async fn a_list_over_its_limit_is_a_problem() {
 
 async fn list_over_its_limit(compresses: Option<Duration>) {
     let node = Bare::start(nodes::litter(30), &json!({}));
-    node.sim.set_send_limit(2_000);
-    node.sim.set_gzip(compresses);
+    node.sim.conduct(|it| it.send_limit_bytes = 2_000);
+    node.sim.conduct(|it| it.gzip = compresses);
     let told = node.check(&[]).await;
     assert_eq!(told.code, 1, "{}", told.line);
     assert!(

@@ -239,7 +239,7 @@ async fn an_api_server_that_hangs_or_is_away_holds_no_pass() {
     let server = api_server().await;
     server.reply(Reply::silence());
     let rig = node(nodes::litter(2), &server).await;
-    rig.sim.set_cni_default(Cni::failing());
+    rig.sim.conduct(|it| it.cni_default = Cni::failing());
     rig.gc("").await;
     // The first Event still waits for its answer: a pass that waited with it would have ended after its time.
     assert!(matches!(

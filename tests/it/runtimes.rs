@@ -141,7 +141,7 @@ async fn a_failed_teardown_is_a_network_failure_and_the_sandbox_goes_later() {
         let runtime = options.runtime_name.clone();
         let changes = json!({ "quarantine": { "base": "1s", "max": "2s" } });
         let rig = Rig::with(nodes::leaks(1).build(), options, changes).await;
-        rig.sim.set_cni_default(Cni::failing());
+        rig.sim.conduct(|it| it.cni_default = Cni::failing());
         let pass = rig.gc("").await;
         assert_eq!(pass["outcome"], "partial", "{runtime}: {pass:#}");
         let status = rig.get("/api/v1/status").await.json();
@@ -166,7 +166,8 @@ async fn a_pass_that_ends_does_not_break_off_a_teardown() {
         let runtime = options.runtime_name.clone();
         let changes = json!({ "gc": { "deadline": "1s" } });
         let rig = Rig::with(nodes::leaks(1).build(), options, changes).await;
-        rig.sim.set_cni_default(Cni::slow(Duration::from_secs(5)));
+        rig.sim
+            .conduct(|it| it.cni_default = Cni::slow(Duration::from_secs(5)));
         let pass = rig.gc("target=sandboxes").await;
         let errors = pass["errors"].to_string();
         assert!(errors.contains("still under way"), "{runtime}: {pass:#}");
@@ -375,7 +376,7 @@ async fn a_list_over_the_limit_of_cri_dockerd_is_read_by_name() {
     let rig = Rig::with(node, Options::cri_dockerd(), json!({})).await;
     let rows = rig.sim.containers().into_iter().map(|it| it.row).collect();
     let bytes = ListContainersResponse { containers: rows }.encoded_len();
-    rig.sim.set_send_limit(bytes - 1);
+    rig.sim.conduct(|it| it.send_limit_bytes = bytes - 1);
     let page = rig.metrics().await;
     page.is("cri_list_complete{list=\"containers\"}", 0.0);
     // Something that lives may be missing, so what deleted pods left stays.

@@ -264,7 +264,7 @@ async fn the_circuit_breaker_is_counted_and_force_passes_it() {
     let changes =
         json!({ "gc": { "batch_size": 10 }, "quarantine": { "base": "1ms", "max": "1ms" } });
     let rig = Rig::start(nodes::leaks(40), changes).await;
-    rig.sim.set_cni_default(Cni::failing());
+    rig.sim.conduct(|it| it.cni_default = Cni::failing());
     // Some are removable, but they are the youngest.
     for number in 35..40 {
         let id = rig

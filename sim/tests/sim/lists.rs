@@ -125,9 +125,9 @@ async fn the_limit_is_the_exact_size_and_says_so() {
     let rig = Rig::new(shop(), Options::default()).await;
     let containers = rig.list(None).await.unwrap();
     let size = cri::ListContainersResponse { containers }.encoded_len();
-    rig.sim.set_send_limit(size);
+    rig.sim.conduct(|it| it.send_limit_bytes = size);
     assert_eq!(rig.list(None).await.unwrap().len(), 4);
-    rig.sim.set_send_limit(size - 1);
+    rig.sim.conduct(|it| it.send_limit_bytes = size - 1);
     let refused = rig.list(None).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     let limit = size - 1;
@@ -194,12 +194,13 @@ async fn streams_carry_5000_rows_a_message_where_the_runtime_has_them() {
     });
     let rig = Rig::new(node, Options::default()).await;
     assert_eq!(stream(&rig).await.unwrap_err().code(), Code::Unimplemented);
-    rig.sim.set_streaming(true);
+    rig.sim.conduct(|it| it.streaming = true);
     assert_eq!(stream(&rig).await.unwrap(), [5_000, 2_000]);
-    rig.sim.break_streams_after(1, Status::unavailable("EOF"));
+    rig.sim
+        .conduct(|it| it.stream_break = Some((1, Status::unavailable("EOF"))));
     assert_eq!(stream(&rig).await.unwrap_err().code(), Code::Unavailable);
-    rig.sim.mend_streams();
-    rig.sim.set_send_limit(3_000_000);
+    rig.sim.conduct(|it| it.stream_break = None);
+    rig.sim.conduct(|it| it.send_limit_bytes = 3_000_000);
     assert_eq!(
         stream(&rig).await.unwrap_err().code(),
         Code::ResourceExhausted

@@ -244,9 +244,11 @@ async fn removals_crowd_a_slow_disk() {
             .exited("app", 0, hours(1))
     });
     let rig = Rig::new(node, Options::default()).await;
-    rig.sim.set_disk(Disk {
-        each: seconds(1),
-        crowding: seconds(10),
+    rig.sim.conduct(|it| {
+        it.disk = Disk {
+            each: seconds(1),
+            crowding: seconds(10),
+        }
     });
     let ids: Vec<String> = rig.sim.containers().into_iter().map(|c| c.row.id).collect();
     let begun = tokio::time::Instant::now();

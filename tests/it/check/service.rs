@@ -86,7 +86,7 @@ async fn the_service_tells_that_the_runtime_hangs() {
 #[tokio::test]
 async fn the_service_tells_of_a_list_over_its_limit() {
     let rig = Rig::start(nodes::litter(30), json!({})).await;
-    rig.sim.set_send_limit(2_000);
+    rig.sim.conduct(|it| it.send_limit_bytes = 2_000);
     let told = over_tcp(&rig, &["--timeout=20s"]).await;
     assert_eq!(told.code, 1, "{}", told.line);
     let start = "PROBLEM: list of containers over its limit";

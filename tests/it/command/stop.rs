@@ -85,7 +85,7 @@ fn one_at_a_time() -> serde_json::Value {
 #[tokio::test]
 async fn the_first_ctrl_c_names_what_is_in_flight_and_waits_for_it() {
     let node = Bare::start(nodes::litter(5), &one_at_a_time());
-    node.sim.set_disk(slow());
+    node.sim.conduct(|it| it.disk = slow());
     let config = node.config.to_str().unwrap();
     let mut running = Running::start(&["--config.file", config, "gc"]);
     until_true("a removal is under way", || {
@@ -127,7 +127,7 @@ async fn the_second_ctrl_c_leaves_at_once_and_says_what_is_unknown() {
 #[tokio::test]
 async fn ctrl_c_cancels_the_services_pass_that_this_command_started() {
     let rig = Rig::start(nodes::litter(5), one_at_a_time()).await;
-    rig.sim.set_disk(slow());
+    rig.sim.conduct(|it| it.disk = slow());
     let url = format!("http://{}", rig.address);
     let mut running = Running::start(&["gc", "--url", &url]);
     rig.removing().await;
@@ -144,7 +144,7 @@ async fn ctrl_c_cancels_the_services_pass_that_this_command_started() {
 #[tokio::test]
 async fn ctrl_c_only_leaves_a_pass_that_others_joined_since() {
     let rig = Rig::start(nodes::litter(3), one_at_a_time()).await;
-    rig.sim.set_disk(slow());
+    rig.sim.conduct(|it| it.disk = slow());
     rig.begin_gc("target=containers").await;
     rig.removing().await;
     let url = format!("http://{}", rig.address);
@@ -168,7 +168,7 @@ async fn ctrl_c_only_leaves_a_pass_that_others_joined_since() {
 #[tokio::test]
 async fn ctrl_c_only_leaves_a_pass_that_this_command_joined() {
     let rig = Rig::start(nodes::litter(3), one_at_a_time()).await;
-    rig.sim.set_disk(slow());
+    rig.sim.conduct(|it| it.disk = slow());
     let first = rig.begin_gc("target=containers").await;
     rig.removing().await;
     let waiting = rig.begin_gc("target=containers").await;
@@ -187,7 +187,7 @@ async fn ctrl_c_only_leaves_a_pass_that_this_command_joined() {
 #[tokio::test]
 async fn of_a_service_that_is_killed_it_is_not_known_whether_its_pass_goes_on() {
     let mut rig = Rig::start(nodes::litter(3), one_at_a_time()).await;
-    rig.sim.set_disk(slow());
+    rig.sim.conduct(|it| it.disk = slow());
     let url = format!("http://{}", rig.address);
     let mut running = Running::start(&["gc", "--url", &url]);
     rig.removing().await;
@@ -305,9 +305,11 @@ async fn on_a_terminal(columns: u16, line: &str, variable: &str) -> String {
 #[tokio::test]
 async fn on_a_terminal_progress_is_one_line_and_tables_fit() {
     let rig = Rig::start(nodes::litter(30), json!({})).await;
-    rig.sim.set_disk(Disk {
-        each: Duration::from_millis(100),
-        crowding: Duration::ZERO,
+    rig.sim.conduct(|it| {
+        it.disk = Disk {
+            each: Duration::from_millis(100),
+            crowding: Duration::ZERO,
+        }
     });
     let url = format!("--url http://{}", rig.address);
     for columns in [80, 200] {

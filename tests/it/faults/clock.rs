@@ -231,7 +231,7 @@ async fn set_back_no_failed_sandbox_is_quarantined_for_longer() {
         return;
     };
     let rig = &moved.rig;
-    rig.sim.set_cni_default(Cni::failing());
+    rig.sim.conduct(|it| it.cni_default = Cni::failing());
     rig.gc("").await;
     moved.to(-60).await;
     rig.sim.heal_cni();

@@ -87,7 +87,7 @@ async fn log_roots_that_hang_hold_no_list_over_the_limit() {
     })
     .await;
     // Not even the exited containers alone fit, so names from the disk are needed.
-    rig.sim.set_send_limit(300);
+    rig.sim.conduct(|it| it.send_limit_bytes = 300);
     works_beside(&mut rig, &[dir.path()]).await;
 }
 

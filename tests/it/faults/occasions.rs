@@ -74,7 +74,8 @@ pub(super) async fn rig(rpc: Rpc, mut changes: Value, fault: Fault) -> Rig {
     };
     let rig = Rig::with(node(occasion).build(), options, changes).await;
     if occasion == Occasion::OverLimit {
-        rig.sim.set_send_limit(weigh_exited(&rig) - 1);
+        rig.sim
+            .conduct(|it| it.send_limit_bytes = weigh_exited(&rig) - 1);
     }
     if occasion == Occasion::StopsFirst {
         let wants = "the sandbox must be stopped first";

@@ -51,9 +51,11 @@ async fn a_removal_that_was_lost_with_the_runtime_counts_for_max_removals() {
 async fn the_deadline_ends_a_pass_in_the_middle_of_a_batch_too() {
     let changes = json!({ "gc": { "deadline": "2s", "batch_size": 2, "max_concurrency": 1 } });
     let rig = Rig::start(nodes::litter(60), changes).await;
-    rig.sim.set_disk(Disk {
-        each: Duration::from_millis(100),
-        crowding: Duration::ZERO,
+    rig.sim.conduct(|it| {
+        it.disk = Disk {
+            each: Duration::from_millis(100),
+            crowding: Duration::ZERO,
+        }
     });
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "partial");
@@ -67,9 +69,11 @@ async fn an_alert_whose_pass_ends_at_its_deadline_gets_one_pass_more_after_the_c
     let gc = json!({ "deadline": "2s", "batch_size": 2, "max_concurrency": 1 });
     let changes = json!({ "gc": gc, "brakes": { "cooldown": "1s" } });
     let rig = Rig::start(nodes::litter(60), changes).await;
-    rig.sim.set_disk(Disk {
-        each: Duration::from_millis(50),
-        crowding: Duration::ZERO,
+    rig.sim.conduct(|it| {
+        it.disk = Disk {
+            each: Duration::from_millis(50),
+            crowding: Duration::ZERO,
+        }
     });
     let body = sent(&rig, asks("containers"), 202, "accepted").await;
     let first = rig.finished(&pass_of(&body)).await;
@@ -102,7 +106,7 @@ async fn a_pass_rests_between_batches() {
 async fn the_circuit_breaker_ends_a_target_that_mostly_fails() {
     let changes = json!({ "gc": { "batch_size": 10 } });
     let rig = Rig::start(nodes::leaks(60), changes).await;
-    rig.sim.set_cni_default(Cni::failing());
+    rig.sim.conduct(|it| it.cni_default = Cni::failing());
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "aborted");
     assert!(
@@ -120,7 +124,7 @@ async fn the_circuit_breaker_ends_a_target_that_mostly_fails() {
 #[tokio::test]
 async fn a_batch_of_failures_does_not_hide_why_the_target_ended() {
     let rig = Rig::start(nodes::leaks(60), json!({})).await;
-    rig.sim.set_cni_default(Cni::failing());
+    rig.sim.conduct(|it| it.cni_default = Cni::failing());
     let pass = rig.gc("").await;
     assert_eq!(pass["targets"]["sandboxes"]["failed"], 50, "{pass:#}");
     let errors = pass["errors"].as_array().unwrap();
@@ -211,7 +215,7 @@ async fn the_circuit_breaker_ends_a_target_for_the_whole_pass() {
     let changes = json!({ "gc": { "batch_size": 10 } });
     let pod = PodSpec::new("old").exited("app", 0, hours(3)).deleted();
     let rig = Rig::start(nodes::leaks(60).pod(pod), changes).await;
-    rig.sim.set_cni_default(Cni::failing());
+    rig.sim.conduct(|it| it.cni_default = Cni::failing());
     // It goes after the sandboxes have had their turn.
     let slow = Fault::slow(Duration::from_secs(4));
     rig.sim.set_fault(Rpc::RemoveContainer, slow);
@@ -229,7 +233,7 @@ async fn after_the_circuit_breaker_the_next_target_has_its_turn() {
     let images = (0..3).map(|n| format!("registry.example/idle-{n}:1"));
     let node = images.fold(nodes::leaks(60), |node, tag| node.image(&tag, 1 << 20));
     let rig = Rig::start(node, changes).await;
-    rig.sim.set_cni_default(Cni::failing());
+    rig.sim.conduct(|it| it.cni_default = Cni::failing());
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     assert!(

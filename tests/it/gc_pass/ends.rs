@@ -45,9 +45,11 @@ fn patient(deadline: &str) -> Value {
 async fn no_removal_starts_after_the_deadline() {
     let deadline = SignedDuration::from_secs(2);
     let rig = Rig::start(nodes::litter(60), patient("2s")).await;
-    rig.sim.set_disk(Disk {
-        each: Duration::from_millis(150),
-        crowding: Duration::ZERO,
+    rig.sim.conduct(|it| {
+        it.disk = Disk {
+            each: Duration::from_millis(150),
+            crowding: Duration::ZERO,
+        }
     });
     let pass = rig.gc("target=containers").await;
     ended_at_its_deadline(&pass, deadline);

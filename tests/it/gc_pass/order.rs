@@ -83,9 +83,11 @@ async fn the_oldest_is_removed_first() {
 #[tokio::test]
 async fn batches_hold_fifty_and_at_most_eight_containers_are_in_flight() {
     let rig = Rig::start(nodes::litter(120), json!({})).await;
-    rig.sim.set_disk(Disk {
-        each: Duration::from_millis(10),
-        crowding: Duration::ZERO,
+    rig.sim.conduct(|it| {
+        it.disk = Disk {
+            each: Duration::from_millis(10),
+            crowding: Duration::ZERO,
+        }
     });
     // On a busy machine a sandbox may be thought to wait for its network: up to three more than eight find out.
     for (target, at_most) in [("containers", 8), ("sandboxes", 8 + 3)] {
@@ -114,9 +116,11 @@ async fn batches_hold_fifty_and_at_most_eight_containers_are_in_flight() {
 async fn containers_that_take_seconds_make_room_for_no_more_than_one_each() {
     let changes = json!({ "gc": { "io_pressure_pause_percent": 0 } });
     let rig = Rig::start(nodes::litter(12), changes).await;
-    rig.sim.set_disk(Disk {
-        each: Duration::from_millis(1_500),
-        crowding: Duration::ZERO,
+    rig.sim.conduct(|it| {
+        it.disk = Disk {
+            each: Duration::from_millis(1_500),
+            crowding: Duration::ZERO,
+        }
     });
     rig.gc("target=containers").await;
     // Two at a time, and two more after these have taken a second.

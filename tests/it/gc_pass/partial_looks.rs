@@ -27,7 +27,7 @@ async fn rig(changes: Value) -> Rig {
     let rig = Rig::with(node, Options::not_containerd(), changes).await;
     rig.write_log_directories();
     // The records of one pod fit.
-    rig.sim.set_send_limit(4_000);
+    rig.sim.conduct(|it| it.send_limit_bytes = 4_000);
     rig
 }
 
@@ -52,7 +52,7 @@ async fn on_incomplete_lists_a_static_pods_records_stay_and_the_pass_says_why() 
         .build();
     let rig = Rig::with(node, Options::not_containerd(), changes()).await;
     rig.write_log_directories();
-    rig.sim.set_send_limit(4_000);
+    rig.sim.conduct(|it| it.send_limit_bytes = 4_000);
     let pass = gc(&rig, "target=containers").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     assert_eq!(pass["targets"]["containers"]["removed"], PODS, "{pass:#}");

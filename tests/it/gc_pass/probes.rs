@@ -14,7 +14,7 @@ async fn all_failed(count: u32) -> Rig {
     let config = json!({ "gc": { "failure_ratio": 0 }, "quarantine": { "base": "1s" } });
     let sandboxes = usize::try_from(count).unwrap();
     let rig = Rig::start(nodes::leaks(sandboxes), config).await;
-    rig.sim.set_cni_default(Cni::failing());
+    rig.sim.conduct(|it| it.cni_default = Cni::failing());
     let pass = rig.gc("").await;
     assert_eq!(pass["targets"]["sandboxes"]["failed"], count, "{pass:#}");
     due(&rig, count).await;
@@ -116,13 +116,13 @@ async fn sandboxes_that_never_failed_are_removed_first() {
 async fn a_slow_answer_is_waited_for_before_the_crowd_is_tried() {
     let rig = all_failed(4).await;
     let slow = Cni::failing().after(Duration::from_millis(1500));
-    rig.sim.set_cni_default(slow);
+    rig.sim.conduct(|it| it.cni_default = slow);
     let pass = rig.gc("").await;
     assert_eq!(pass["targets"]["sandboxes"]["failed"], 1, "{pass:#}");
     assert_eq!(rig.removals().len(), 1);
     due(&rig, 4).await;
     rig.sim
-        .set_cni_default(Cni::slow(Duration::from_millis(1500)));
+        .conduct(|it| it.cni_default = Cni::slow(Duration::from_millis(1500)));
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
     assert_eq!(rig.removals().len(), 5);

@@ -134,7 +134,7 @@ async fn a_sandbox_that_fails_before_and_after_the_rest_had_not_failed_in_an_ear
     let rig = Rig::with(crowded().pod(stuck).build(), lagging(1), changes).await;
     // As long as the failing one, which would be left behind otherwise.
     rig.sim
-        .set_cni_default(Cni::slow(Duration::from_millis(15)));
+        .conduct(|it| it.cni_default = Cni::slow(Duration::from_millis(15)));
     let pass = rig.gc("").await;
     let report = &pass["targets"]["sandboxes"];
     assert_eq!(

@@ -26,7 +26,7 @@ const SLOW_DISK: Disk = Disk {
 #[tokio::test]
 async fn a_pass_outlives_a_restart_of_the_runtime() {
     let rig = Rig::start(nodes::litter(60), json!({})).await;
-    rig.sim.set_disk(SLOW_DISK);
+    rig.sim.conduct(|it| it.disk = SLOW_DISK);
     let id = rig.begin_gc("").await;
     until_true("the pass is well under way", || rig.removals().len() > 10).await;
     rig.sim.restart().await.unwrap();
@@ -40,7 +40,7 @@ async fn a_pass_outlives_a_restart_of_the_runtime() {
 async fn a_pass_whose_runtime_stays_away_ends_partial_and_the_next_one_works() {
     let changes = json!({ "runtime": { "removal_timeout": "1s" } });
     let rig = Rig::start(nodes::litter(60), changes).await;
-    rig.sim.set_disk(SLOW_DISK);
+    rig.sim.conduct(|it| it.disk = SLOW_DISK);
     let id = rig.begin_gc("").await;
     until_true("the pass is well under way", || rig.removals().len() > 4).await;
     rig.sim.stop().await;
@@ -173,12 +173,12 @@ async fn without_any_runtime_it_ends_with_the_list_of_places_and_a_hint() {
 async fn a_list_of_which_no_part_can_be_read_shows_its_size_and_stops_passes() {
     let options = crisweep_sim::Options::not_containerd();
     let rig = Rig::with(nodes::litter(40).build(), options, json!({})).await;
-    rig.sim.ignore_filters(true);
+    rig.sim.conduct(|it| it.ignores_filters = true);
     let page = rig.metrics().await;
     let size = page
         .get("cri_list_response_bytes{list=\"containers\"}")
         .unwrap();
-    rig.sim.set_send_limit(20_000);
+    rig.sim.conduct(|it| it.send_limit_bytes = 20_000);
     assert!(size > 20_000.0, "{size}");
     let page = rig.metrics().await;
     page.is("cri_list_response_bytes{list=\"containers\"}", size);
@@ -204,10 +204,10 @@ async fn a_broken_stream_is_no_list() {
         .await
         .is("cri_list_mode{list=\"containers\",mode=\"streaming\"}", 1.0);
     let status = tonic::Status::unavailable("error reading from server: EOF");
-    rig.sim.break_streams_after(0, status);
+    rig.sim.conduct(|it| it.stream_break = Some((0, status)));
     assert_eq!(rig.gc("").await["outcome"], "aborted");
     rig.nothing_was_touched();
-    rig.sim.mend_streams();
+    rig.sim.conduct(|it| it.stream_break = None);
     assert_eq!(rig.gc("").await["outcome"], "completed");
 }
 

@@ -40,9 +40,11 @@ async fn nothing_more_is_started_and_it_exits_with_0_in_bounded_time() {
 #[tokio::test]
 async fn a_caller_waiting_for_a_pass_gets_its_result_during_shutdown() {
     let mut rig = Rig::start(nodes::litter(10), json!({ "gc": { "max_concurrency": 1 } })).await;
-    rig.sim.set_disk(Disk {
-        each: Duration::from_secs(5),
-        crowding: Duration::ZERO,
+    rig.sim.conduct(|it| {
+        it.disk = Disk {
+            each: Duration::from_secs(5),
+            crowding: Duration::ZERO,
+        }
     });
     let request = rig.request("POST", "/gc?wait=60s");
     let waiting = tokio::spawn(Answer::try_of(request));

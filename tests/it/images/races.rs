@@ -266,7 +266,9 @@ async fn looping(changes: Value) -> Rig {
 #[tokio::test]
 async fn an_image_stays_while_a_part_of_its_users_cannot_be_listed() {
     let rig = looping(prune()).await;
-    let pass = change_during_the_first_removal(&rig, || rig.sim.set_send_limit(4_000)).await;
+    let pass =
+        change_during_the_first_removal(&rig, || rig.sim.conduct(|it| it.send_limit_bytes = 4_000))
+            .await;
     assert_eq!(counts(&pass), [1, 0, 3, 0], "{pass}");
     assert_eq!(removed(&rig), [tag(0)]);
 }
@@ -277,7 +279,7 @@ async fn an_image_that_went_is_gone_also_where_a_part_of_its_users_cannot_be_lis
     changes["gc"] = json!({ "batch_size": 1 });
     let rig = looping(changes).await;
     let pass = change_during_the_first_removal(&rig, || {
-        rig.sim.set_send_limit(4_000);
+        rig.sim.conduct(|it| it.send_limit_bytes = 4_000);
         assert!(rig.sim.change(|node| node.vanish_image(&tag(3))));
     })
     .await;

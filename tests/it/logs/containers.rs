@@ -531,7 +531,7 @@ async fn logs_go_while_the_list_of_all_containers_is_over_the_limit() {
     let stay = rows.filter(|row| row.state() != ContainerState::ContainerExited);
     let containers = stay.collect();
     let weight = ListContainersResponse { containers }.encoded_len();
-    rig.sim.set_send_limit(weight - 1);
+    rig.sim.conduct(|it| it.send_limit_bytes = weight - 1);
     let pass = rig.gc("").await;
     assert_eq!(pass["targets"]["containers"]["removed"], 3, "{pass:#}");
     assert_eq!(pass["targets"]["logs"]["removed"], 3, "{pass:#}");

@@ -138,7 +138,7 @@ impl Churn {
     fn network(&mut self, sim: &Sim) {
         if self.dice.u8(0..3) == 0 {
             self.counts.teardown_failures += 1;
-            sim.set_cni_default(Cni::failing());
+            sim.conduct(|it| it.cni_default = Cni::failing());
         } else {
             sim.heal_cni();
         }

@@ -18,13 +18,13 @@ impl Rig {
     /// Sets the limit just below the weight of the exited containers.
     fn forbid_exited(&self) -> usize {
         let limit = self.weigh(&[ContainerState::Exited]) - 1;
-        self.sim.set_send_limit(limit);
+        self.sim.conduct(|it| it.send_limit_bytes = limit);
         limit
     }
 
     /// Sets a limit that both lists exceed, and the dead objects of each by themselves; one pod fits.
     fn forbid_the_dead(&self) {
-        self.sim.set_send_limit(20_000);
+        self.sim.conduct(|it| it.send_limit_bytes = 20_000);
         assert!(self.weigh_sandboxes() > 40_000 && self.weigh_all() > 60_000);
     }
 
@@ -40,8 +40,8 @@ impl Rig {
 
     /// Asserts that the list has every existing row, as an unfiltered list would have it.
     async fn assert_all(&self, listed: &Listing<Container>) {
-        self.sim.set_send_limit(64 << 20);
-        self.sim.ignore_filters(false);
+        self.sim.conduct(|it| it.send_limit_bytes = 64 << 20);
+        self.sim.conduct(|it| it.ignores_filters = false);
         let plain = Client::new(self.client.shared.settings.clone());
         let mut rows = plain.list_containers().await.unwrap().rows.to_vec();
         rows.sort_by(|a, b| a.id.cmp(&b.id));
@@ -86,7 +86,7 @@ async fn over_the_limit_in_total_it_is_read_state_by_state_and_weighed_exactly()
     for options in [Options::default(), Options::containerd_2_4()] {
         let rig = Rig::new(options);
         let (bytes, limit) = (rig.weigh_all(), rig.weigh_all() - 1);
-        rig.sim.set_send_limit(limit);
+        rig.sim.conduct(|it| it.send_limit_bytes = limit);
         let listed = rig.containers().await;
         assert_eq!(
             (listed.mode, listed.coverage),
@@ -103,7 +103,7 @@ async fn over_the_limit_in_total_it_is_read_state_by_state_and_weighed_exactly()
 async fn the_whole_list_is_tried_again_once_the_number_of_rows_has_changed() {
     let rig = Rig::new(Options::default());
     let limit = rig.weigh_all() - 1;
-    rig.sim.set_send_limit(limit);
+    rig.sim.conduct(|it| it.send_limit_bytes = limit);
     rig.containers().await;
     rig.sim.clear_record();
     for _ in 0..3 {
@@ -132,7 +132,7 @@ async fn a_whole_list_that_could_not_be_tried_is_tried_at_the_next_look() {
     let rig = Rig::new(Options::default());
     rig.forbid_exited();
     assert_eq!(rig.containers().await.mode, ListMode::Status);
-    rig.sim.set_send_limit(64 << 20);
+    rig.sim.conduct(|it| it.send_limit_bytes = 64 << 20);
     let fresh = PodSpec::new("fresh").exited("app", 0, hours(1));
     rig.sim.add_pod(&fresh);
     rig.sim.clear_record();
@@ -160,7 +160,7 @@ async fn the_remembered_fallback_ends_with_its_connection() {
     let rig = Rig::new(Options::default());
     rig.forbid_exited();
     assert_eq!(rig.containers().await.mode, ListMode::Status);
-    rig.sim.set_send_limit(64 << 20);
+    rig.sim.conduct(|it| it.send_limit_bytes = 64 << 20);
     assert_eq!(rig.containers().await.mode, ListMode::Status);
     rig.sim.restart().await.unwrap();
     rig.reconnected().await;
@@ -218,7 +218,7 @@ async fn cached_rows_are_dropped_with_their_id_and_new_ones_are_read() {
     rig.client.remove_container(&gone).await.unwrap();
     let left = rig.weigh_all() as u64;
     rig.sim
-        .set_send_limit(rig.weigh(&[ContainerState::Exited]) - 1);
+        .conduct(|it| it.send_limit_bytes = rig.weigh(&[ContainerState::Exited]) - 1);
     let listed = rig.containers().await;
     assert!(!listed.rows.iter().any(|row| row.id == gone));
     assert_eq!(listed.coverage, Coverage::Whole);
@@ -241,13 +241,13 @@ async fn a_container_that_may_change_is_asked_about_at_each_look() {
         Duration::from_secs(30),
     );
     rig.sim
-        .set_send_limit(rig.weigh(&[ContainerState::Running]) - 1);
+        .conduct(|it| it.send_limit_bytes = rig.weigh(&[ContainerState::Running]) - 1);
     let listed = rig.containers().await;
     assert_eq!(count(&listed, ContainerState::Running), 110);
     let id = rig.sim.container_id("default/up-7/app#0").unwrap();
     assert!(rig.sim.change(|node| node.exit_container(&id, 3)));
     rig.sim
-        .set_send_limit(rig.weigh(&[ContainerState::Running]) - 1);
+        .conduct(|it| it.send_limit_bytes = rig.weigh(&[ContainerState::Running]) - 1);
     let listed = rig.containers().await;
     assert_eq!(
         (listed.mode, count(&listed, ContainerState::Running)),
@@ -404,7 +404,7 @@ async fn created_ones_over_the_limit_are_read_and_the_running_are_all_there() {
         let rig = Rig::of(node, options, Duration::from_secs(30));
         rig.write_names();
         rig.sim
-            .set_send_limit(rig.weigh(&[ContainerState::Created]) - 1);
+            .conduct(|it| it.send_limit_bytes = rig.weigh(&[ContainerState::Created]) - 1);
         assert!(rig.weigh(&[ContainerState::Exited]) < rig.weigh(&[ContainerState::Created]));
         let listed = rig.containers().await;
         assert_eq!((listed.mode, listed.coverage), (mode, coverage));
@@ -501,7 +501,7 @@ async fn a_runtime_that_applies_no_filter_is_asked_id_by_id() {
     let rig = Rig::new(Options::default());
     let bytes = rig.weigh_all();
     rig.forbid_exited();
-    rig.sim.ignore_filters(true);
+    rig.sim.conduct(|it| it.ignores_filters = true);
     let listed = rig.containers().await;
     assert_eq!(
         (listed.mode, listed.coverage),
@@ -511,8 +511,9 @@ async fn a_runtime_that_applies_no_filter_is_asked_id_by_id() {
     // One unfiltered, four states, and as many pods as it takes to be sure.
     assert!(rig.sim.call_count(Rpc::ListContainers) <= 12);
     rig.assert_all(&listed).await;
-    rig.sim.ignore_filters(true);
-    rig.sim.set_send_limit(rig.weigh_sandboxes() - 1);
+    rig.sim.conduct(|it| it.ignores_filters = true);
+    rig.sim
+        .conduct(|it| it.send_limit_bytes = rig.weigh_sandboxes() - 1);
     let sandboxes = rig.sandboxes().await;
     assert_eq!(
         (sandboxes.mode, sandboxes.coverage),
@@ -532,7 +533,7 @@ async fn a_pod_that_is_over_the_limit_by_itself_is_read_id_by_id() {
         Duration::from_secs(30),
     );
     let limit = rig.weigh(&[ContainerState::Exited]) / 2;
-    rig.sim.set_send_limit(limit);
+    rig.sim.conduct(|it| it.send_limit_bytes = limit);
     let listed = rig.containers().await;
     assert_eq!(
         (listed.mode, listed.coverage),
@@ -582,7 +583,7 @@ async fn of_very_many_pods_the_containers_are_asked_about_and_not_the_pods() {
 async fn an_id_that_cannot_be_asked_about_leaves_a_gap() {
     let rig = Rig::new(Options::default());
     rig.forbid_exited();
-    rig.sim.ignore_filters(true);
+    rig.sim.conduct(|it| it.ignores_filters = true);
     let fault = Fault::fail(Code::Unknown, "a broken record").times(1);
     rig.sim.set_fault(Rpc::ContainerStatus, fault);
     let listed = rig.containers().await;
@@ -596,7 +597,7 @@ async fn questions_that_hang_end_and_leave_a_gap() {
         let rig = Rig::of(node(), Options::default(), Duration::from_secs(1));
         rig.forbid_exited();
         if rpc == Rpc::ContainerStatus {
-            rig.sim.ignore_filters(true);
+            rig.sim.conduct(|it| it.ignores_filters = true);
         }
         rig.sim.set_fault(rpc, Fault::hang());
         rig.client.version().await.unwrap();
@@ -616,7 +617,7 @@ async fn a_list_that_was_read_in_parts_and_then_not_at_all_is_an_error_and_not_e
     rig.forbid_exited();
     let bytes = rig.containers().await.response_bytes;
     // It does not answer by id either: rows read earlier are not a list of the present.
-    rig.sim.ignore_filters(true);
+    rig.sim.conduct(|it| it.ignores_filters = true);
     let fault = Fault::fail(Code::Internal, "a broken store");
     rig.sim.set_fault(Rpc::ContainerStatus, fault);
     for _ in 0..2 {
@@ -626,7 +627,7 @@ async fn a_list_that_was_read_in_parts_and_then_not_at_all_is_an_error_and_not_e
             "{error}"
         );
     }
-    rig.sim.set_send_limit(64 << 20);
+    rig.sim.conduct(|it| it.send_limit_bytes = 64 << 20);
     assert_eq!(rig.containers().await.mode, ListMode::Unary);
 }
 
@@ -728,7 +729,8 @@ fn a_row_seen_twice_is_seen_in_its_later_state() {
 #[tokio::test]
 async fn rows_without_ids_are_counted_in_fallbacks_too() {
     let rig = Rig::new(Options::default());
-    rig.sim.set_send_limit(rig.weigh_all() - 1);
+    rig.sim
+        .conduct(|it| it.send_limit_bytes = rig.weigh_all() - 1);
     let answer = list_of(vec![container("a", "s"), container("", "")]);
     // Only answers within the limit are replaced.
     rig.sim
@@ -744,7 +746,8 @@ async fn rows_without_ids_are_counted_in_fallbacks_too() {
 #[tokio::test]
 async fn a_removed_sandbox_is_gone_from_the_fallbacks() {
     let rig = Rig::new(Options::default());
-    rig.sim.set_send_limit(rig.weigh_sandboxes() - 1);
+    rig.sim
+        .conduct(|it| it.send_limit_bytes = rig.weigh_sandboxes() - 1);
     let before = rig.sandboxes().await;
     assert_eq!(
         (before.mode, before.coverage),

@@ -14,7 +14,8 @@ fn compressing() -> Rig {
         gzip: Some(Duration::ZERO),
         ..Options::default()
     });
-    rig.sim.set_send_limit(rig.weigh_sandboxes() / 2);
+    rig.sim
+        .conduct(|it| it.send_limit_bytes = rig.weigh_sandboxes() / 2);
     rig
 }
 
@@ -40,7 +41,7 @@ async fn lists_over_the_limit_are_whole_and_weigh_what_they_weigh_uncompressed()
         assert_eq!(rig.sim.call_count(Rpc::ListPodSandbox), 2);
         assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 0);
     }
-    rig.sim.set_send_limit(64 << 20);
+    rig.sim.conduct(|it| it.send_limit_bytes = 64 << 20);
     let listed = rig.client.list_containers().await.unwrap();
     let way = (listed.mode, listed.limit_bytes);
     assert_eq!(way, (ListMode::Unary, limit), "the limit stays known");
@@ -50,7 +51,7 @@ async fn lists_over_the_limit_are_whole_and_weigh_what_they_weigh_uncompressed()
 async fn images_over_the_limit_are_listed_too() {
     let rig = compressing();
     let exact = lists::image_weight(&rig);
-    rig.sim.set_send_limit(exact - 1);
+    rig.sim.conduct(|it| it.send_limit_bytes = exact - 1);
     let images = rig.client.list_images().await.unwrap();
     assert_eq!(images.mode, ListMode::Compressed);
     assert_eq!(images.rows.len(), rig.sim.images().len());
@@ -62,13 +63,14 @@ async fn images_over_the_limit_are_listed_too() {
 async fn a_runtime_that_cannot_compress_is_asked_once_on_a_connection() {
     let rig = compressing();
     let in_parts = rig.weigh(&[ContainerState::Exited]);
-    rig.sim.set_send_limit(in_parts);
-    rig.sim.set_gzip(None);
+    rig.sim.conduct(|it| it.send_limit_bytes = in_parts);
+    rig.sim.conduct(|it| it.gzip = None);
     let containers = rig.client.list_containers().await.unwrap();
     assert_eq!(containers.mode, ListMode::PerState);
-    rig.sim.set_send_limit(lists::image_weight(&rig) - 1);
+    rig.sim
+        .conduct(|it| it.send_limit_bytes = lists::image_weight(&rig) - 1);
     rig.client.list_images().await.unwrap_err();
-    rig.sim.set_gzip(Some(Duration::ZERO));
+    rig.sim.conduct(|it| it.gzip = Some(Duration::ZERO));
     rig.client.list_images().await.unwrap_err();
     rig.sim.restart().await.unwrap();
     rig.reconnected().await;
@@ -79,10 +81,11 @@ async fn a_runtime_that_cannot_compress_is_asked_once_on_a_connection() {
 #[tokio::test]
 async fn a_list_that_stays_over_the_limit_compressed_is_not_sent_so_for_some_lists() {
     let rig = compressing();
-    rig.sim.set_send_limit(100);
+    rig.sim.conduct(|it| it.send_limit_bytes = 100);
     rig.client.list_images().await.unwrap_err();
     assert_eq!(rig.sim.call_count(Rpc::ListImages), 2);
-    rig.sim.set_send_limit(lists::image_weight(&rig) - 1);
+    rig.sim
+        .conduct(|it| it.send_limit_bytes = lists::image_weight(&rig) - 1);
     for _ in 0..LISTS_WITHOUT {
         rig.client.list_images().await.unwrap_err();
     }
@@ -96,7 +99,7 @@ async fn a_list_that_stays_over_the_limit_compressed_is_not_sent_so_for_some_lis
 async fn a_list_over_our_own_limit_is_not_asked_for_compressed() {
     let rig = compressing();
     let exact = lists::image_weight(&rig);
-    rig.sim.set_send_limit(64 << 20);
+    rig.sim.conduct(|it| it.send_limit_bytes = 64 << 20);
     let client = rig.client_with(|settings| settings.max_message_bytes = exact - 1);
     client.list_images().await.unwrap_err();
     assert_eq!(rig.sim.call_count(Rpc::ListImages), 1);

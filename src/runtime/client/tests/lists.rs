@@ -40,9 +40,9 @@ async fn read_lists(rig: &Rig) -> [ListMode; 3] {
 #[tokio::test]
 async fn streamed_and_unary_lists_weigh_the_same() {
     let rig = streaming();
-    rig.sim.set_streaming(false);
+    rig.sim.conduct(|it| it.streaming = false);
     assert_eq!(read_lists(&rig).await, [ListMode::Unary; 3]);
-    rig.sim.set_streaming(true);
+    rig.sim.conduct(|it| it.streaming = true);
     rig.sim.restart().await.unwrap();
     rig.sim.clear_record();
     // The connection is new, so the streaming RPCs are tried again.
@@ -72,7 +72,7 @@ async fn a_missing_streaming_rpc_is_remembered_for_the_connection() {
 async fn a_broken_stream_is_an_error_and_not_half_a_list() {
     let rig = streaming();
     let status = RpcStatus::unknown("the shelf fell over");
-    rig.sim.break_streams_after(7, status);
+    rig.sim.conduct(|it| it.stream_break = Some((7, status)));
     let error = rig.client.list_containers().await.unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -113,7 +113,7 @@ async fn an_answer_at_our_limit_is_read_and_one_byte_past_it_is_too_large() {
 async fn a_list_over_the_servers_limit_names_its_size() {
     let rig = Rig::new(Options::default());
     let exact = image_weight(&rig);
-    rig.sim.set_send_limit(exact - 1);
+    rig.sim.conduct(|it| it.send_limit_bytes = exact - 1);
     let error = rig.client.list_images().await.unwrap_err();
     assert!(
         matches!(error, Error::TooLarge { bytes, limit, .. } if bytes == exact as u64 && limit == bytes - 1),
@@ -146,7 +146,7 @@ async fn read_unary(rig: &Rig) {
 async fn a_stream_that_always_breaks_is_skipped_for_some_lists() {
     let rig = streaming();
     let status = RpcStatus::unavailable("a proxy gave up");
-    rig.sim.break_streams_after(7, status);
+    rig.sim.conduct(|it| it.stream_break = Some((7, status)));
     for _ in 1..BREAKS_MAX {
         rig.client.list_containers().await.unwrap_err();
     }
@@ -172,7 +172,7 @@ async fn a_stream_that_is_refused_is_an_error_each_time_and_no_other_way_is_trie
     let rig = streaming();
     for refusal in refusals {
         let code = refusal.code();
-        rig.sim.break_streams_after(7, refusal);
+        rig.sim.conduct(|it| it.stream_break = Some((7, refusal)));
         for _ in 0..2 * BREAKS_MAX {
             let list = rig.client.list_containers().await;
             let refused =
@@ -210,7 +210,7 @@ async fn a_stream_that_always_hangs_is_replaced_where_the_unary_list_does_not() 
 async fn a_stream_that_a_bug_ends_is_an_error_once_and_is_replaced_when_it_always_is() {
     for bug in [RpcStatus::internal("a bug"), RpcStatus::unknown("a bug")] {
         let rig = streaming();
-        rig.sim.break_streams_after(7, bug);
+        rig.sim.conduct(|it| it.stream_break = Some((7, bug)));
         for _ in 1..BREAKS_MAX {
             rig.client.list_containers().await.unwrap_err();
         }

@@ -76,7 +76,7 @@ async fn a_sandboxes_containers_are_its_own_whatever_the_server_filters() {
     let mut expected = ["a#0", "b#0"].map(|name| rig.container(&format!("default/old-3/{name}")));
     expected.sort();
     for ignores_filters in [false, true] {
-        rig.sim.ignore_filters(ignores_filters);
+        rig.sim.conduct(|it| it.ignores_filters = ignores_filters);
         let held = rig.client.containers_of_sandbox(&sandbox).await.unwrap();
         let ids: Vec<_> = held.into_iter().map(|c| c.id).collect();
         assert_eq!(ids, expected);

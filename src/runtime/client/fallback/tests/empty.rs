@@ -45,7 +45,8 @@ async fn an_empty_list_of_a_node_that_is_not_empty_is_not_whole() {
 #[tokio::test]
 async fn where_a_list_was_read_by_state_too() {
     let rig = Rig::new(Options::not_containerd());
-    rig.sim.set_send_limit(rig.weigh_all() - 1);
+    rig.sim
+        .conduct(|it| it.send_limit_bytes = rig.weigh_all() - 1);
     assert_eq!(rig.containers().await.mode, ListMode::PerState);
     rig.sim.set_fault(Rpc::ListContainers, Fault::garbage([]));
     let listed = rig.containers().await;
