@@ -25,7 +25,7 @@
 //! | [`events`] | access, evidence, kubernetes, model | Kubernetes Events of what passes did |
 //! | [`config`] | access, events, evidence, fleet, gc, logs, model, outgoing, pods, runtime, state, system, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, `snapshot_file`, state, system | one look at the node, shared by all who need one |
-//! | [`doctor`] | config, gc, model, pods, runtime, snapshot, state, system | why litter piles up: facts into findings; changes nothing |
+//! | [`doctor`] | config, model, pods, runtime, snapshot, state, system | why litter piles up: facts into findings; changes nothing |
 //! | [`health`] | config, gc, snapshot | what is wrong with the node: one judgement for `crisweep check` and the page |
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
 //! | [`pass`] | config, events, evidence, gc, logs, metrics, model, pods, runtime, snapshot, `snapshot_file`, state, system | one pass |

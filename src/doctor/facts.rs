@@ -9,11 +9,11 @@ use jiff::{SignedDuration, Timestamp};
 use super::kubelet;
 use crate::config::Config;
 use crate::model::{
-    Container, ContainerId, ContainerState, FailureClass, Images, PodOrigin, PodSandbox,
-    PodSandboxState, Pods, Rows,
+    Container, ContainerId, ContainerState, FailureClass, PodOrigin, PodSandbox, PodSandboxState,
+    Pods, Rows,
 };
 use crate::snapshot::{Look, Weight, Weights};
-use crate::state::{Past, StateStatus};
+use crate::state::Past;
 
 /// How far ahead of the look a time may be: an object may have come while the node was looked at.
 const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(5);
@@ -64,14 +64,10 @@ pub struct DoctorFacts {
     pub pods: Pods,
     /// The pod source.
     pub origin: PodOrigin,
-    /// The images.
-    pub images: Images,
     /// What the lists weigh.
     pub weights: Weights,
     /// Sandboxes that could not be removed.
     pub quarantined: BTreeMap<FailureClass, usize>,
-    /// The state directory.
-    pub state: StateStatus,
     /// What the database says of the last 24 hours; or why it says nothing.
     pub past: Result<Past, String>,
     /// How the last containers of crash loops ended.
@@ -110,10 +106,8 @@ impl DoctorFacts {
             unread,
             pods: look.pods.clone(),
             origin: look.pod_origin.clone(),
-            images: look.store.clone(),
             weights: look.weights(),
             quarantined: BTreeMap::new(),
-            state: StateStatus::default(),
             past: Err("it was not read".to_owned()),
             ends: BTreeMap::new(),
             latency: None,

@@ -7,23 +7,13 @@ use serde_json::json;
 use super::report::many;
 use super::{DoctorFacts, Finding, NODE_UNREAD, Severity};
 use crate::config::Mode;
-use crate::gc::images::used_percent;
-use crate::model::{
-    Container, ContainerState, FailureClass, FilesystemUsage, ImageStore, PodRef, PodSandboxState,
-    Pods, PodsUnknown, short_size,
-};
-
-/// Where the image file system is a problem, as of `CrisweepImageFilesystemFull`: the kubelet evicts pods.
-const FULL_PERCENT: u128 = 95;
+use crate::model::{ContainerState, FailureClass, PodRef, PodSandboxState, Pods, PodsUnknown};
 
 pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     [
         unread(facts),
         teardown(facts),
-        state(facts),
         pods(facts),
-        images(facts),
-        foreign(facts),
         observes(facts),
         ahead(facts),
     ]
@@ -85,22 +75,6 @@ fn teardown(facts: &DoctorFacts) -> Option<Finding> {
     Some(finding.costing(row.saturating_mul(stuck as u64)))
 }
 
-fn state(facts: &DoctorFacts) -> Option<Finding> {
-    let state = &facts.state;
-    let (part, error) = state.errors.iter().next()?;
-    let dir = state.dir.as_ref().map(|dir| dir.display().to_string());
-    Some(Finding::new(
-        "state-not-writable",
-        Severity::Problem,
-        format!("crisweep cannot write its state ({part}): {error}."),
-        format!(
-            "make {} writable and give it room (state.dir); until then no evidence and no history is kept",
-            dir.as_deref().unwrap_or("state.dir")
-        ),
-        json!({ "dir": dir, "errors": state.errors }),
-    ))
-}
-
 fn pods(facts: &DoctorFacts) -> Option<Finding> {
     let source = facts.origin.source.label();
     let Pods::Unknown(why) = &facts.pods else {
@@ -150,89 +124,6 @@ pub(super) fn unlisted(facts: &DoctorFacts) -> Option<&PodRef> {
     let ready = ready.filter(|it| it.state == PodSandboxState::Ready);
     let mut living = running.map(|it| &it.pod).chain(ready.map(|it| &it.pod));
     living.find_map(|pod| pod.as_deref().filter(|it| !list.pods.contains_key(&it.uid)))
-}
-
-/// Unused images while their disk is above the mark, or that no unused image can make room there.
-fn images(facts: &DoctorFacts) -> Option<Finding> {
-    let store = facts.images.known()?;
-    let policy = &facts.config.policy.images;
-    let usage = store.filesystem?;
-    // As the planner and the kubelet count: in whole per cents.
-    let used = used_percent(usage);
-    if used < u128::from(policy.high_threshold_percent) {
-        return None;
-    }
-    let severity = if used >= FULL_PERCENT {
-        Severity::Problem
-    } else {
-        Severity::Advice
-    };
-    let full = full(usage, used, policy.high_threshold_percent);
-    let (unused, bytes) = unused(facts, store)?;
-    if unused == 0 {
-        return Some(Finding::new(
-            "image-disk-full",
-            severity,
-            format!("{full}, and every image is in use or pinned: something else must make room."),
-            "find what fills it: logs, volumes and what containers wrote, on the disk of the runtime's directory",
-            json!({ "used_ratio": usage.used_ratio() }),
-        ));
-    }
-    let change = match (policy.enabled, facts.config.mode) {
-        (false, _) => "set policy.images.enabled to true",
-        (true, Mode::Observe) => "set mode to enforce",
-        (true, Mode::Enforce) => "remove them now: crisweep gc --target images",
-    };
-    Some(Finding::new(
-        "unused-images",
-        severity,
-        format!(
-            "{full}, and {} that no container uses are listed with {} (shared layers counted in full).",
-            many(unused, "image"),
-            short_size(bytes),
-        ),
-        change,
-        json!({ "used_ratio": usage.used_ratio(), "unused_images": unused, "unused_bytes": bytes }),
-    ))
-}
-
-/// Says what of the image file system is above the mark: its bytes or its inodes.
-fn full(usage: FilesystemUsage, used: u128, mark: u8) -> String {
-    let bytes = used_percent(FilesystemUsage { inodes: 0, ..usage });
-    if bytes == used {
-        return format!("The image file system is {used} % full (mark {mark} %)");
-    }
-    format!("The inodes of the image file system are {used} % used (mark {mark} %)")
-}
-
-/// Counts the images that nothing uses; `None`: not all users are known.
-fn unused(facts: &DoctorFacts, store: &ImageStore) -> Option<(u64, u64)> {
-    let users = store.used_by(&facts.containers)?;
-    let rows = store.rows.iter();
-    let rows = rows.filter(|it| !it.pinned && !users.matches(it));
-    Some(rows.fold((0, 0_u64), |(count, bytes), it| {
-        (count + 1, bytes.saturating_add(it.size_bytes))
-    }))
-}
-
-/// Containers that another tool made: crisweep and the kubelet's rules do not touch them.
-fn foreign(facts: &DoctorFacts) -> Option<Finding> {
-    let is_foreign = |row: &&Container| row.pod.is_none();
-    let all = facts.containers.iter().filter(is_foreign).count();
-    let dead = facts.dead().filter(is_foreign).count();
-    let (row, _) = facts.row_bytes();
-    let finding = Finding::new(
-        "foreign-containers",
-        Severity::of_much(dead > 0),
-        format!(
-            "{} {} not the kubelet's ({dead} of them dead); crisweep never removes such ones.",
-            many(all as u64, "container"),
-            if all == 1 { "is" } else { "are" },
-        ),
-        "find the tool that made them: crictl ps -a; it must remove them itself",
-        json!({ "containers": all, "dead_containers": dead }),
-    );
-    (all > 0).then(|| finding.costing(row.saturating_mul(dead as u64)))
 }
 
 fn observes(facts: &DoctorFacts) -> Option<Finding> {

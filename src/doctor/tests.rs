@@ -19,12 +19,11 @@ use super::*;
 use crate::config::{Config, Mode};
 use crate::model::{
     ConfigSource, Container, ContainerId, ContainerImage, ContainerState, Evidence, EvidenceLog,
-    EvidencePod, FailureClass, FilesystemUsage, Image, ImageId, ImageStore, Images, Labels,
-    PodList, PodOrigin, PodOwner, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods,
-    PodsUnknown, RemoveReason, SourcePod,
+    EvidencePod, FailureClass, Labels, PodList, PodOrigin, PodOwner, PodRef, PodSandbox,
+    PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown, RemoveReason, SourcePod,
 };
 use crate::snapshot::{Weight, Weights};
-use crate::state::{Past, RemovedOfPod, StateStatus};
+use crate::state::{Past, RemovedOfPod};
 
 const MIB: u64 = 1 << 20;
 
@@ -67,10 +66,8 @@ impl Node {
             unread: Vec::new(),
             pods: Pods::Unknown(PodsUnknown::NoSource),
             origin: PodOrigin::default(),
-            images: Images::default(),
             weights,
             quarantined: BTreeMap::new(),
-            state: StateStatus::default(),
             past: Ok(Past::default()),
             ends: BTreeMap::new(),
             latency: None,

@@ -203,12 +203,10 @@ pub(super) async fn doctor(
 
 /// Finds the causes on the node of a look.
 pub(super) async fn report(service: &Service, look: &Look) -> Result<Report, HttpError> {
-    let journal = &service.worker.runner().journal;
     let client = service.observer.client();
     let doctor = &service.fixed.doctor;
     let mut facts = doctor.facts(look, service.config(), &client).await;
     facts.quarantined = service.quarantined_by_class(Some(look));
-    facts.state = journal.status();
     service.heavy(move |_service| diagnose(&facts)).await
 }
 
