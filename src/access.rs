@@ -8,8 +8,6 @@ pub mod passwords;
 pub mod peer;
 pub mod rate_limit;
 pub mod review;
-#[cfg(test)]
-mod test_certificates;
 pub mod tls;
 mod tokens;
 pub mod web_config;
@@ -499,6 +497,8 @@ impl Current {
 
 #[cfg(test)]
 mod tests {
+    pub(super) mod certificates;
+
     use std::sync::mpsc::channel;
     use std::time::Duration;
 

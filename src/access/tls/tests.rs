@@ -6,7 +6,7 @@ use rustls::ProtocolVersion;
 use rustls::crypto::ring::{cipher_suite, kx_group};
 
 use super::*;
-use crate::access::test_certificates::{
+use crate::access::tests::certificates::{
     Pair, TestCa, TestDir, connect, dns, for_servers, params, self_signed, serve,
 };
 use crate::access::web_config::WebConfig;

@@ -4,7 +4,7 @@ use std::time::Duration;
 use rustls::version::{TLS12, TLS13};
 
 use super::*;
-use crate::access::test_certificates::TestDir;
+use crate::access::tests::certificates::TestDir;
 use crate::access::tls::Tls;
 
 const HASH: &str = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG";

@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicUsize;
 use tokio::time::timeout;
 
 use super::*;
-use crate::access::test_certificates::{TestDir, connect, dns, serve};
+use crate::access::tests::certificates::{TestDir, connect, dns, serve};
 
 const TLS: &str = "tls_server_config: {cert_file: server.crt, key_file: server.key}\n";
 const LONG: Duration = Duration::from_secs(30);

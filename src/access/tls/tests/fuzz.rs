@@ -6,7 +6,7 @@ use rcgen::SanType;
 use rustls::pki_types::pem::PemObject;
 
 use super::super::*;
-use crate::access::test_certificates::{TestCa, dns};
+use crate::access::tests::certificates::{TestCa, dns};
 
 fn certificate() -> Vec<u8> {
     let names = [

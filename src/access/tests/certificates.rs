@@ -15,18 +15,18 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// A certificate and its key, as PEM.
-pub(super) struct Pair {
-    pub(super) cert: String,
-    pub(super) key: String,
+pub(in crate::access) struct Pair {
+    pub(in crate::access) cert: String,
+    pub(in crate::access) key: String,
 }
 
-pub(super) struct TestCa {
-    pub(super) cert: String,
+pub(in crate::access) struct TestCa {
+    pub(in crate::access) cert: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl TestCa {
-    pub(super) fn new(name: &str) -> Self {
+    pub(in crate::access) fn new(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = params(name, &[]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -35,11 +35,11 @@ impl TestCa {
         Self { cert, issuer }
     }
 
-    pub(super) fn issue(&self, name: &str, sans: &[SanType]) -> Pair {
+    pub(in crate::access) fn issue(&self, name: &str, sans: &[SanType]) -> Pair {
         self.sign(&params(name, sans))
     }
 
-    pub(super) fn sign(&self, params: &CertificateParams) -> Pair {
+    pub(in crate::access) fn sign(&self, params: &CertificateParams) -> Pair {
         let key = KeyPair::generate().unwrap();
         Pair {
             cert: params.signed_by(&key, &self.issuer).unwrap().pem(),
@@ -48,7 +48,7 @@ impl TestCa {
     }
 }
 
-pub(super) fn params(name: &str, sans: &[SanType]) -> CertificateParams {
+pub(in crate::access) fn params(name: &str, sans: &[SanType]) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.remove(DnType::CommonName);
     params.distinguished_name.push(DnType::CommonName, name);
@@ -56,7 +56,7 @@ pub(super) fn params(name: &str, sans: &[SanType]) -> CertificateParams {
     params
 }
 
-pub(super) fn self_signed(mut params: CertificateParams, is_ca: IsCa) -> Pair {
+pub(in crate::access) fn self_signed(mut params: CertificateParams, is_ca: IsCa) -> Pair {
     let key = KeyPair::generate().unwrap();
     params.is_ca = is_ca;
     Pair {
@@ -65,24 +65,24 @@ pub(super) fn self_signed(mut params: CertificateParams, is_ca: IsCa) -> Pair {
     }
 }
 
-pub(super) fn dns(name: &str) -> SanType {
+pub(in crate::access) fn dns(name: &str) -> SanType {
     SanType::DnsName(name.try_into().unwrap())
 }
 
-pub(super) fn for_servers(sans: &[SanType]) -> CertificateParams {
+pub(in crate::access) fn for_servers(sans: &[SanType]) -> CertificateParams {
     let mut params = params("server", sans);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params
 }
 
 /// A directory with `server.crt` and `server.key` for `localhost`, `ca.crt`, and `web.yml`.
-pub(super) struct TestDir {
+pub(in crate::access) struct TestDir {
     dir: tempfile::TempDir,
-    pub(super) ca: TestCa,
+    pub(in crate::access) ca: TestCa,
 }
 
 impl TestDir {
-    pub(super) fn new(web: &str) -> Self {
+    pub(in crate::access) fn new(web: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let ca = TestCa::new("ca");
         let this = Self { dir, ca };
@@ -92,35 +92,35 @@ impl TestDir {
         this
     }
 
-    pub(super) fn renew(&self) {
+    pub(in crate::access) fn renew(&self) {
         let server = self.ca.issue("server", &[dns("localhost")]);
         self.write("server.crt", &server.cert);
         self.write("server.key", &server.key);
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(in crate::access) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub(super) fn web(&self) -> PathBuf {
+    pub(in crate::access) fn web(&self) -> PathBuf {
         self.path("web.yml")
     }
 
     /// Replaces a file as a whole.
-    pub(super) fn write(&self, name: &str, text: &str) {
+    pub(in crate::access) fn write(&self, name: &str, text: &str) {
         let new = self.path(&format!("{name}.new"));
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, self.path(name)).unwrap();
     }
 
-    pub(super) fn read(&self, name: &str) -> String {
+    pub(in crate::access) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 }
 
 /// Connects as a client that trusts `ca` and presents `pair`. Returns the stream after one byte came back: with
 /// TLS 1.3 the server may still refuse a certificate after the client's side of the handshake.
-pub(super) async fn connect(
+pub(in crate::access) async fn connect(
     stream: DuplexStream,
     ca: &str,
     pair: Option<&Pair>,
@@ -155,7 +155,7 @@ pub(super) async fn connect(
 }
 
 /// Serves one client: answers its byte, and returns what the handshake says of it.
-pub(super) async fn serve(
+pub(in crate::access) async fn serve(
     tls: &super::tls::Tls,
     stream: DuplexStream,
 ) -> std::io::Result<Option<super::tls::PeerIdentity>> {
