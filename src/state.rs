@@ -45,4 +45,4 @@ pub use parameters::Parameters;
 pub use passes::{History, interrupt};
 pub use past::{Past, PastQuestion, RemovedOfPod};
 pub use snapshots::SnapshotBefore;
-pub use store::{Stored, read_ages, read_failures, read_outage};
+pub use store::{Stored, read_stored};

@@ -55,35 +55,31 @@ async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<Vec<P
     Ok(stored.history.failures)
 }
 
-/// Reads what the state says of images and returns which sandboxes failed before, without the lock, because a service
-/// may be running. Ages that it has not saved yet, at most five minutes, are missing. Without read access every image is
-/// young, and sandboxes are planned as if they had never failed.
+/// Reads what a service would find at its start, without the lock, because one may be running; returns which sandboxes
+/// failed before. Image ages that it has not saved yet, at most five minutes, are missing. Without read access every
+/// image is young, and sandboxes are planned as if they had never failed.
 async fn remembered(config: &Config, runner: &Runner) -> Vec<PastFailure> {
     let Some(dir) = config.state.dir.clone() else {
         return Vec::new();
     };
     let read = move || {
-        let failures = state::read_failures(&dir);
-        let failures = failures.map_err(|error| format!("{}: {error}", dir.display()));
-        let outage = state::read_outage(&dir).unwrap_or_default();
-        (state::read_ages(&dir), outage, failures)
+        let stored = state::read_stored(&dir);
+        stored.map_err(|error| format!("{}: {error}", dir.display()))
     };
-    let failures = match BlockingPool::new(1).run(STATE_PATIENCE, read).await {
-        Ok((ages, outage, failures)) => {
-            runner.observer.remember(ages, outage, Journal::none());
-            failures
+    let read = BlockingPool::new(1).run(STATE_PATIENCE, read).await;
+    match read.map_err(|error| error.to_string()) {
+        Ok(Ok(stored)) => {
+            let observer = &runner.observer;
+            observer.remember(stored.ages, stored.outage_since, Journal::none());
+            stored.history.failures
         }
-        Err(error) => {
+        Ok(Err(error)) | Err(error) => {
             note(&format!(
-                "the image ages could not be read ({error}); every image is young"
+                "the state could not be read ({error}); every image is young, and no sandbox counts as failed"
             ));
-            Err(error.to_string())
+            Vec::new()
         }
-    };
-    failures.unwrap_or_else(|error| {
-        tracing::info!(error, "cannot read which sandboxes failed before");
-        Vec::new()
-    })
+    }
 }
 
 /// Takes a look with a settled pod source.

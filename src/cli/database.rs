@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::config::Config;
+use crate::state::{self, Question};
 use crate::system::blocking::BlockingPool;
 
 /// How long reading may take: some questions read all of the database, and the disk may be slow.
@@ -18,6 +19,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) fn dir(config: &Config) -> anyhow::Result<PathBuf> {
     let dir = config.state.dir.clone();
     dir.context("nothing is kept (state.dir: null)")
+}
+
+/// Asks the database a question.
+///
+/// # Errors
+/// If there is no database, or it cannot be read in time.
+pub(super) async fn ask<Q: Question>(config: &Config, question: Q) -> anyhow::Result<Q::Answer> {
+    let dir = dir(config)?;
+    read(move || Ok(state::ask(&dir, &question)?)).await
 }
 
 /// Runs `work` on a thread of its own: the command ends even if the disk hangs.

@@ -209,7 +209,8 @@ mod tests {
         let boots = outages.note(Some(true), look(start)).unwrap();
         assert_eq!(boots.first_seen, Timestamp::UNIX_EPOCH);
         journal.settled(Duration::from_secs(10)).await;
-        assert_eq!(state::read_outage(dir.path()).unwrap(), Some(known));
+        let stored = state::read_stored(dir.path()).unwrap();
+        assert_eq!(stored.outage_since, Some(known));
         let at = known + SignedDuration::from_hours(1);
         let set = outages.note(Some(true), LookStart { at, began: start });
         assert_eq!(set.unwrap().first_seen, known);

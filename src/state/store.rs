@@ -13,7 +13,7 @@ use super::health::WriterHealth;
 use super::lock::{Lock, Unusable};
 use super::passes::{self, History};
 use super::{files, hold, outage};
-use crate::model::{FleetHold, PastFailure};
+use crate::model::FleetHold;
 
 /// The content found in the database.
 #[derive(Debug, Default)]
@@ -28,6 +28,18 @@ pub struct Stored {
     pub outage_since: Option<Timestamp>,
     /// Room that all evidence takes; `None`: there is no database, or it was open already.
     pub evidence_bytes: Option<u64>,
+}
+
+impl Stored {
+    fn read(sql: &Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            history: passes::history(sql)?,
+            ages: ImageAges::read(sql)?,
+            hold: hold::read(sql)?,
+            outage_since: outage::read(sql)?,
+            evidence_bytes: Some(evidence_room(sql)?),
+        })
+    }
 }
 
 /// The state directory.
@@ -102,13 +114,7 @@ impl StateDir {
 
     fn open_database(&mut self) -> Result<Stored, Error> {
         let database = Database::open(&self.dir, self.limits)?;
-        let found = Stored {
-            history: passes::history(database.connection())?,
-            ages: ImageAges::read(database.connection())?,
-            hold: hold::read(database.connection())?,
-            outage_since: outage::read(database.connection())?,
-            evidence_bytes: Some(evidence_room(database.connection())?),
-        };
+        let found = Stored::read(database.connection())?;
         self.begin_with(database);
         Ok(found)
     }
@@ -240,28 +246,13 @@ fn carry(writing: &Writing<'_>, found: &Stored) -> rusqlite::Result<()> {
     found.ages.write(writing.sql)
 }
 
-/// Reads which sandboxes failed, beside a service that may be writing.
+/// Reads all that a start would find, beside a service that may be writing; nothing if there is no database.
 ///
 /// # Errors
-/// If there is no database, or it cannot be read.
-pub fn read_failures(dir: &Path) -> Result<Vec<PastFailure>, Error> {
-    Database::read_beside(dir, passes::failures)
-}
-
-/// Reads since when an outage lasts, beside a service that may be writing.
-///
-/// # Errors
-/// If there is no database, or it cannot be read.
-pub fn read_outage(dir: &Path) -> Result<Option<Timestamp>, Error> {
-    Database::read_beside(dir, outage::read)
-}
-
-/// Reads the image ages beside a service that may be writing; none if they cannot be read: then every image is young.
-pub fn read_ages(dir: &Path) -> ImageAges {
-    Database::read_beside(dir, ImageAges::read).unwrap_or_else(|error| {
-        if !error.is_missing() {
-            tracing::warn!(%error, "the image ages could not be read; every image is young");
-        }
-        ImageAges::default()
-    })
+/// If it cannot be read.
+pub fn read_stored(dir: &Path) -> Result<Stored, Error> {
+    match Database::read_beside(dir, Stored::read) {
+        Err(error) if error.is_missing() => Ok(Stored::default()),
+        read => read,
+    }
 }

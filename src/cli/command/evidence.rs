@@ -20,7 +20,7 @@ use crate::cli::screen::{Ink, Screen, Wide};
 use crate::cli::service::{ServiceQuery, Site};
 use crate::evidence::{cri_log, unpack};
 use crate::model::{Evidence, escape, short_duration, short_size};
-use crate::state::{self, EvidenceFilter, EvidenceFound, EvidenceOf};
+use crate::state::{EvidenceFilter, EvidenceFound, EvidenceOf};
 use crate::system;
 
 /// How long the service may take.
@@ -188,8 +188,7 @@ async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
     let listed = if let Some(listed) = listed {
         listed
     } else {
-        let dir = database::dir(&site.config)?;
-        let page = database::read(move || Ok(state::ask(&dir, &filter)?)).await?;
+        let page = database::ask(&site.config, filter).await?;
         let (evidence, next) = (page.rows, page.next);
         EvidencePage { evidence, next }
     };
@@ -212,8 +211,7 @@ async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
         let log = question.bytes(&path).await?;
         (evidence, log.context("the service did not send the log")?)
     } else {
-        let (dir, of) = (database::dir(&site.config)?, EvidenceOf(args.id.clone()));
-        match database::read(move || Ok(state::ask(&dir, &of)?)).await? {
+        match database::ask(&site.config, EvidenceOf(args.id.clone())).await? {
             EvidenceFound::One(evidence, packed) => {
                 let log = unpack(&packed).context("the kept log is damaged")?;
                 (*evidence, log)

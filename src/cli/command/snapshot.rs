@@ -15,7 +15,7 @@ use crate::cli::service::{ServiceQuery, Site};
 use crate::config::Config;
 use crate::model::escape;
 use crate::snapshot_file::{self, FILE_MAX_BYTES, SnapshotFile};
-use crate::state::{self, SnapshotBefore};
+use crate::state::SnapshotBefore;
 use crate::system::file::{Existing, write_private};
 
 /// How long the service may take: a look at a sick node, then the file.
@@ -127,9 +127,7 @@ async fn from_service(
 
 /// Reads the snapshot from before a pass from the database.
 async fn kept(config: &Config, pass: &str) -> anyhow::Result<Vec<u8>> {
-    let dir = database::dir(config)?;
-    let question = SnapshotBefore(pass.to_owned());
-    let file = database::read(move || Ok(state::ask(&dir, &question)?)).await?;
+    let file = database::ask(config, SnapshotBefore(pass.to_owned())).await?;
     file.with_context(|| {
         format!(
             "no snapshot from before pass \"{}\" is kept",

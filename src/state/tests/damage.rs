@@ -49,7 +49,7 @@ fn goes_on(dir: &Path) -> History {
 fn an_error_of_the_database_says_its_cause_once() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(file(dir.path()), vec![0xF5; 4096]).unwrap();
-    let ask = || crate::state::read_failures(dir.path());
+    let ask = || crate::state::read_stored(dir.path());
     let error = ask().unwrap_err();
     assert_eq!(error.to_string(), "crisweep.db: file is not a database");
     assert!(std::error::Error::source(&error).is_none());
@@ -62,7 +62,7 @@ fn a_question_that_another_versions_database_cannot_answer_names_both_versions()
     let dir = tempfile::tempdir().unwrap();
     worn(dir.path());
     let sql = Connection::open(file(dir.path())).unwrap();
-    let ask = || crate::state::read_failures(dir.path());
+    let ask = || crate::state::read_stored(dir.path());
     for version in [3, 99] {
         sql.pragma_update(None, "user_version", version).unwrap();
         // What a command understands it may show.

@@ -1,6 +1,6 @@
 //! Failed sandboxes.
 
-use super::super::read_failures;
+use super::super::read_stored;
 use super::*;
 use crate::model::PastFailure;
 
@@ -50,7 +50,8 @@ fn the_last_failure_of_each_is_reported_until_its_removal() {
     ];
     live(dir.path(), &entries);
     let wanted = [past(4, "no", 1, Some(4)), past(1, "two", 2, Some(60))];
-    assert_eq!(read_failures(dir.path()).unwrap(), wanted);
+    let beside = read_stored(dir.path()).unwrap();
+    assert_eq!(beside.history.failures, wanted);
     assert_eq!(history(dir.path()).failures, wanted);
 }
 
@@ -85,7 +86,7 @@ fn never_keeps_more_than_its_bound() {
 #[test]
 fn without_a_database_nothing_is_read_or_made() {
     let dir = tempfile::tempdir().unwrap();
-    assert!(read_failures(dir.path()).is_err());
-    assert!(super::super::read_ages(dir.path()).is_empty());
+    let stored = read_stored(dir.path()).unwrap();
+    assert!(stored.history.failures.is_empty() && stored.ages.is_empty());
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
