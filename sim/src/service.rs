@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prost::Message;
 use serde_json::json;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
@@ -39,6 +40,16 @@ impl Service {
     /// Returns the filter, unless the runtime ignores filters.
     fn filter<'a, T>(&self, filter: Option<&'a T>) -> Option<&'a T> {
         filter.filter(|_| !self.0.conduct.borrow().ignores_filters)
+    }
+
+    /// Sends rows as a stream of messages.
+    fn stream<T, M>(&self, rows: &[&T], message: impl Fn(Vec<T>) -> M) -> Response<BoxStream<M>>
+    where
+        T: Message + Clone,
+        M: Send + 'static,
+    {
+        let (size, conduct) = (self.0.options.stream_rows, self.0.conduct.borrow());
+        Response::new(lists::stream(rows, size, &conduct, message))
     }
 
     fn profile(&self) -> Profile {
@@ -104,12 +115,7 @@ impl RuntimeService for Service {
         let node = self.0.node();
         let rows = lists::containers(&node, self.filter(request.get_ref().filter.as_ref()));
         let message = |containers| cri::StreamContainersResponse { containers };
-        Ok(Response::new(lists::stream(
-            &rows,
-            self.0.options.stream_rows,
-            &self.0.conduct.borrow(),
-            message,
-        )))
+        Ok(self.stream(&rows, message))
     }
 
     async fn container_status(
@@ -194,12 +200,7 @@ impl RuntimeService for Service {
         let node = self.0.node();
         let rows = lists::sandboxes(&node, self.filter(request.get_ref().filter.as_ref()));
         let message = |pod_sandboxes| cri::StreamPodSandboxesResponse { pod_sandboxes };
-        Ok(Response::new(lists::stream(
-            &rows,
-            self.0.options.stream_rows,
-            &self.0.conduct.borrow(),
-            message,
-        )))
+        Ok(self.stream(&rows, message))
     }
 
     async fn pod_sandbox_status(
@@ -287,12 +288,7 @@ impl ImageService for Service {
         let node = self.0.node();
         let rows = lists::images(&node, request.get_ref().filter.as_ref());
         let message = |images| cri::StreamImagesResponse { images };
-        Ok(Response::new(lists::stream(
-            &rows,
-            self.0.options.stream_rows,
-            &self.0.conduct.borrow(),
-            message,
-        )))
+        Ok(self.stream(&rows, message))
     }
 
     async fn remove_image(
