@@ -30,8 +30,6 @@ pub mod plan;
 mod policy;
 mod quiet;
 pub mod sandboxes;
-#[cfg(test)]
-mod schema;
 mod supposed;
 
 use std::collections::BTreeMap;

@@ -1,16 +1,17 @@
 //! `docs/openapi.yaml`: its paths are written by hand, its schemas are those of the types that the service serialises.
 //! Where `CRISWEEP_GENERATE` is set, the test writes the schemas anew.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
+use schemars::{JsonSchema, Schema, json_schema};
 use serde_json::{Map, Value, json};
 use yaml_rust2::{YamlEmitter, YamlLoader};
 
 use crate::doctor::Report;
-use crate::gc::Plan;
 use crate::gc::explain::ExplainAnswer;
+use crate::gc::{Limit, Plan};
 use crate::http::alerts::{Webhook, WebhookAnswer};
 use crate::http::ask::{PASS_PARAMETERS, PLAN_PARAMETERS};
 use crate::http::saved_plans::{KeptPlan, SavedPlanHead};
@@ -38,6 +39,21 @@ struct SavedPlan {
 struct Error {
     /// What is wrong, and with which key, path or object.
     error: String,
+}
+
+/// As the configuration has it.
+impl JsonSchema for Limit {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Limit".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": -1 })
+    }
 }
 
 fn settings() -> SchemaSettings {
