@@ -144,12 +144,12 @@ pub struct Quarantined {
 pub struct PastFailure {
     /// The sandbox's id.
     pub id: String,
-    /// Number of failures in a row, as far as the journal has them.
+    /// Number of failures in a row.
     pub failures: u32,
     /// Class of the last failure.
     pub class: FailureClass,
     /// The runtime's message.
     pub error: String,
-    /// When; `None` in journals of earlier versions.
+    /// When; `None`: the failure was not dated.
     pub at: Option<Timestamp>,
 }

@@ -68,8 +68,7 @@ labelled! {
         DeadLink,
         /// The log's container was removed, or will be in the same pass.
         ContainerRemoved,
-        /// The image has not been used for longer than `max_age`. Journals of earlier versions may also say `unused`.
-        #[serde(alias = "unused")]
+        /// The image has not been used for longer than `max_age`.
         Age,
         /// The image file system is too full.
         Space,
@@ -86,16 +85,5 @@ impl RemoveReason {
             Target::Logs => &[Self::PodDeleted, Self::DeadLink, Self::ContainerRemoved],
             Target::Images => &[Self::Space, Self::Age],
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_earlier_journals_unused_is_read_as_age() {
-        let read: RemoveReason = serde_json::from_str("\"unused\"").unwrap();
-        assert_eq!(read, RemoveReason::Age);
     }
 }

@@ -46,13 +46,7 @@ pub struct NodeFigures {
     /// The image file system's free inodes, likewise.
     pub image_fs_inodes_free: Option<u64>,
     /// Both lists were read completely; otherwise the counts are lower bounds.
-    // Journals of earlier versions do not say.
-    #[serde(default = "yes")]
     pub complete: bool,
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl NodeFigures {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row, named_params};
+use rusqlite::{Connection, Row, named_params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -263,22 +263,16 @@ fn note_failure(writing: &Writing<'_>, id: &str, outcome: &RemovalOutcome) -> ru
             why,
             at,
             failures,
-        } => {
-            let known = sql
-                .prepare_cached("SELECT failures FROM quarantine WHERE id = ?")?
-                .query_row([id], |row| row.get::<_, u32>(0))
-                .optional()?;
-            put_failure(
-                writing,
-                &PastFailure {
-                    id: id.to_owned(),
-                    failures: failures.unwrap_or(known.unwrap_or(0).saturating_add(1)),
-                    class: *class,
-                    error: cut_at(why, ERROR_MAX),
-                    at: *at,
-                },
-            )
-        }
+        } => put_failure(
+            writing,
+            &PastFailure {
+                id: id.to_owned(),
+                failures: failures.unwrap_or(1),
+                class: *class,
+                error: cut_at(why, ERROR_MAX),
+                at: *at,
+            },
+        ),
         RemovalOutcome::Removed { .. } | RemovalOutcome::AlreadyGone => {
             let gone = "DELETE FROM quarantine WHERE id = ?";
             sql.prepare_cached(gone)?.execute([id]).map(drop)

@@ -56,14 +56,6 @@ fn the_last_failure_of_each_is_reported_until_its_removal() {
 }
 
 #[test]
-fn failures_without_a_number_are_counted() {
-    let dir = tempfile::tempdir().unwrap();
-    let entry = of_sandbox(1, failed("no", None, None));
-    live(dir.path(), &[entry.clone(), entry]);
-    assert_eq!(history(dir.path()).failures, [past(1, "no", 2, None)]);
-}
-
-#[test]
 fn never_keeps_more_than_its_bound() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, _) = live_with(dir.path(), SMALL, &[]);
