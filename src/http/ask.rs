@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::{HttpError, QueryPairs};
@@ -99,7 +98,11 @@ fn read_json(body: &[u8]) -> Result<QueryPairs, HttpError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Vec::new());
     }
-    let JsonFields(fields) = serde_json::from_slice(body).map_err(|error| {
+    // In their order, duplicates included: a map would keep only the last of two equal keys, and could lose `dry_run`.
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let fields = pairs(&mut reader, "an object");
+    let fields = fields.and_then(|fields: Vec<(String, Value)>| reader.end().map(|()| fields));
+    let fields = fields.map_err(|error| {
         let what = if error.is_data() {
             "must be a JSON object"
         } else {
@@ -138,16 +141,6 @@ fn wrong_type(key: &str, is: &str) -> HttpError {
 
 fn must_be(key: &str, wanted: &str, is: &str) -> HttpError {
     HttpError::bad(format!("parameter \"{key}\" must be {wanted}, not {is}"))
-}
-
-/// An object's fields in their order, duplicates included: a map would keep only the last of two equal keys,
-/// and could lose `dry_run`.
-struct JsonFields(Vec<(String, Value)>);
-
-impl<'de> Deserialize<'de> for JsonFields {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        pairs(from, "an object").map(Self)
-    }
 }
 
 fn flag(key: &str, value: &str) -> Result<bool, HttpError> {
