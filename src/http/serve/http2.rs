@@ -47,8 +47,6 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 const PIECE_BYTES: usize = 16 << 10;
 /// Streams that a client reset before they were served, or that broke the protocol; one more ends the connection.
 const RESETS_MAX: usize = 16;
-/// Requests that a client gave up before it had the whole answer; one more ends the connection after open answers.
-const GIVEN_UP_MAX: u32 = 100;
 /// How often a silent client is asked whether it is there, and how long it may take to answer.
 const PING_EVERY: Duration = Duration::from_secs(15);
 /// How often idle and stalled connections are looked for.
@@ -166,7 +164,6 @@ struct OpenStreamsInner {
 struct StreamsState {
     next: u64,
     open: BTreeMap<u64, OpenStream>,
-    given_up: u32,
     /// When the last stream ended, or the connection began.
     idle_since: Instant,
     /// When the client was told to make no further request here.
@@ -181,8 +178,6 @@ struct OpenStream {
     unsent: usize,
     /// Since when none was sent.
     since: Option<Instant>,
-    /// The whole answer was handed over.
-    is_whole: bool,
 }
 
 enum Check {
@@ -196,7 +191,6 @@ impl OpenStreams {
         let state = StreamsState {
             next: 0,
             open: BTreeMap::new(),
-            given_up: 0,
             idle_since: Instant::now(),
             left: None,
             stays: false,
@@ -231,7 +225,7 @@ impl OpenStreams {
         if state.open.values().any(is_stalled) {
             return Check::Dead("its client did not read an answer");
         }
-        if state.stays || state.given_up > 2 * GIVEN_UP_MAX {
+        if state.stays {
             return Check::Dead("its client was told to go and went on");
         }
         if !state.open.is_empty() {
@@ -268,15 +262,11 @@ impl Http2Stream {
         if is_head {
             without_body(&mut answer);
         }
-        let stream = Arc::new(self);
         answer.map(|body| {
-            let paced = Body::new(PacedBody {
+            Body::new(PacedBody {
                 body,
                 rest: Bytes::new(),
-                stream: Arc::clone(&stream),
-            });
-            WatchedBody::wrap(paced, move |_rest, is_whole| {
-                stream.change(|open| open.is_whole = is_whole);
+                stream: Arc::new(self),
             })
         })
     }
@@ -305,12 +295,7 @@ impl Http2Stream {
 impl Drop for Http2Stream {
     fn drop(&mut self) {
         let mut state = self.streams.0.state.lock();
-        if !state.open.remove(&self.id).is_some_and(|it| it.is_whole) {
-            state.given_up += 1;
-            if state.given_up > GIVEN_UP_MAX {
-                self.streams.leave();
-            }
-        }
+        state.open.remove(&self.id);
         if state.open.is_empty() {
             state.idle_since = Instant::now();
         }

@@ -207,30 +207,6 @@ async fn a_client_that_vanished_loses_its_place() {
 }
 
 #[tokio::test]
-async fn a_client_that_gives_up_request_after_request_is_told_to_go() {
-    let access = access().await;
-    let (server, stream) = Server::start(&access);
-    let (client, _driver) = client(stream, 65_535).await;
-    let mut asked = 0;
-    loop {
-        let request = Request::get("https://localhost/wait").body(()).unwrap();
-        let Ok(mut ready) = client.clone().ready().await else {
-            break;
-        };
-        let Ok((answer, mut stream)) = ready.send_request(request, false) else {
-            break;
-        };
-        asked += 1;
-        others_ran().await;
-        stream.send_reset(h2::Reason::CANCEL);
-        drop(answer);
-        assert!(asked <= 3 * GIVEN_UP_MAX, "it is not told to go");
-    }
-    assert!(asked > GIVEN_UP_MAX / 2, "{asked}");
-    server.closed().await;
-}
-
-#[tokio::test]
 async fn at_most_eight_requests_are_answered_at_a_time() {
     let access = access().await;
     let (server, stream) = Server::start(&access);
