@@ -1,4 +1,4 @@
-//! A file of the same size for each image, so that images really use space.
+//! A file for each image, so that images really use space.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,13 +16,14 @@ const CHUNK_BYTES: usize = 64 << 10;
 pub(super) fn keep<'a>(
     directory: &Path,
     images: impl Iterator<Item = &'a cri::Image>,
+    weight: u64,
 ) -> io::Result<()> {
     let mut names = BTreeSet::new();
     for image in images {
         let name = format!("{}{SUFFIX}", image.id.replace(':', "-"));
         let path = directory.join(&name);
         if !path.exists() {
-            write(&path, image.size)?;
+            write(&path, image.size.saturating_mul(weight))?;
         }
         names.insert(name);
     }

@@ -42,6 +42,9 @@ pub struct Options {
     pub mountpoint: Option<PathBuf>,
     /// Where to write a file for each image, so that `statvfs` sees images come and go.
     pub image_files: Option<PathBuf>,
+    /// The bytes of such a file for each listed one: containerd lists the packed layers, and keeps them beside the unpacked
+    /// ones.
+    pub image_file_weight: u64,
     /// Where to write the answer of the kubelet's `/pods`: a file that is replaced at each change, before the
     /// change shows in the runtime's lists.
     pub pods_file: Option<PathBuf>,
@@ -65,6 +68,7 @@ impl Default for Options {
             disk: Disk::default(),
             mountpoint: None,
             image_files: None,
+            image_file_weight: 1,
             pods_file: None,
             lagging_kubelet: None,
         }

@@ -111,7 +111,8 @@ impl Shared {
         let Some(directory) = &self.options.image_files else {
             return;
         };
-        if let Err(error) = image_files::keep(directory, node.images.values()) {
+        let weight = self.options.image_file_weight;
+        if let Err(error) = image_files::keep(directory, node.images.values(), weight) {
             let directory = directory.display();
             tracing::warn!(%directory, %error, "cannot keep the simulated images' files");
         }

@@ -301,11 +301,16 @@ impl PassRun<'_> {
         let is_due = |it: &Removal| [target, Target::Logs].contains(&it.subject.target);
         let has_open = went_away || self.tally.open.iter().any(is_due);
         let open = self.take_open(target);
-        // Images get no look after a rest, because the measurement takes one.
-        let has_looked = target == Target::Images && has_open;
         if has_open {
-            // Not started because of a cancel, or lost with the runtime.
+            // Not started because of a cancel.
             self.bounds()?;
+        }
+        // Images get no look after a rest, because the measurement takes one.
+        let has_looked = target == Target::Images && went_away;
+        if has_open && target == Target::Images && !went_away {
+            // They would make room that is there: the measurement decides.
+            queue.give_back(open);
+        } else if has_open {
             let was_lost =
                 |it: &Removal| self.tally.lost.contains(&(target, it.subject.id.clone()));
             let (lost, unstarted) = open.into_iter().partition(was_lost);

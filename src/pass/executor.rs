@@ -13,7 +13,7 @@ use super::record::InFlight;
 use super::remove::{RemovalContext, Remover, remove};
 use super::stops::Stops;
 use crate::gc::Removal;
-use crate::model::{RemovalOutcome, Target, Text};
+use crate::model::{RemovalOutcome, RemoveReason, Target, Text};
 use crate::snapshot::Look;
 
 /// Extra removals above the limit that find out what the slow ones wait for.
@@ -89,6 +89,8 @@ pub(super) struct Executor {
     stops: Stops,
     /// The pass must end, and only logs of removed containers start, until then: nothing else would remove them.
     pub(super) logs_until: Option<Instant>,
+    /// The image file system could be measured so far.
+    measures_room: bool,
     /// The same removals, for a person who stops the pass.
     in_flight: InFlight,
 }
@@ -114,13 +116,14 @@ impl Executor {
             rest_until: None,
             stops,
             logs_until: None,
+            measures_room: true,
             in_flight,
         }
     }
 
     /// Starts the removals of batches that rest on `look`, side by side, and returns as `until` says; what did
-    /// not start stays in them. After the runtime is lost it starts nothing more and waits for the fast ones;
-    /// when the pass must end it returns at once.
+    /// not start stays in them. After the runtime is lost, and where images would go for room that is there, it starts
+    /// nothing more and waits for the fast ones; when the pass must end it returns at once.
     pub(super) async fn run(
         &mut self,
         batches: &mut [Batch],
@@ -128,21 +131,21 @@ impl Executor {
         look: &Arc<Look>,
         mut on_done: impl FnMut(FinishedRemoval),
     ) {
-        let mut lost = false;
+        let (mut lost, mut made_room) = (false, false);
         // Pressure must be known before the first removal starts.
         self.read_pressure().await;
         loop {
             self.note_waiting();
-            if !lost {
+            if !lost && !made_room {
                 for batch in &mut *batches {
-                    self.start(batch, look).await;
+                    made_room |= self.start(batch, look).await;
                 }
             }
             let none_waits = batches.iter().all(|batch| batch.removals.is_empty());
             let over = match until {
                 ReturnWhen::Room if !lost => none_waits && self.has_room(),
                 ReturnWhen::Room | ReturnWhen::OnlySlow => (lost || none_waits) && self.only_slow(),
-                ReturnWhen::NoImage => (lost || none_waits) && !self.has_image(),
+                ReturnWhen::NoImage => (lost || made_room || none_waits) && !self.has_image(),
             };
             if over || self.is_stopped() {
                 return;
@@ -154,13 +157,17 @@ impl Executor {
         }
     }
 
-    async fn start(&mut self, batch: &mut Batch, look: &Arc<Look>) {
+    /// Starts what may start; says whether the next one would make room that is there.
+    async fn start(&mut self, batch: &mut Batch, look: &Arc<Look>) -> bool {
         while let Some(next) = batch.removals.front() {
             if self.is_stopped() || !self.may_start(next.subject.target).await {
-                return;
+                return false;
+            }
+            if next.reason == RemoveReason::Space && self.has_made_room().await {
+                return true;
             }
             let Some(removal) = batch.removals.pop_front() else {
-                return;
+                return false;
             };
             let (number, at) = (self.next_number, Instant::now());
             self.next_number += 1;
@@ -188,6 +195,21 @@ impl Executor {
             };
             self.started.insert(number, started);
         }
+        false
+    }
+
+    /// Measures whether images have made the room that they went for: the runtime may list less than they free. Asks no
+    /// more once there is no answer, because each may cost a timeout.
+    async fn has_made_room(&mut self) -> bool {
+        if !self.measures_room {
+            return false;
+        }
+        let made = tokio::select! {
+            made = self.remover.has_made_room() => made,
+            () = self.stopped() => None,
+        };
+        self.measures_room = made.is_some();
+        made == Some(true)
     }
 
     async fn may_start(&mut self, target: Target) -> bool {

@@ -2,8 +2,8 @@
 //! batch came nearer to it, measured by `statvfs`.
 //!
 //! One round is one run of the kubelet's image GC: a plan by listed sizes, from the high threshold down to the
-//! low one. Listed sizes overstate the gain, so further rounds go on towards the low threshold while each batch
-//! gains enough.
+//! low one. Where an image frees more than is listed, the round ends as soon as the low threshold is measured; where
+//! images free less, further rounds go on towards it while each batch gains enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -17,7 +17,8 @@ use tokio::time::Instant;
 use super::Runner;
 use super::stops::Stops;
 use crate::config::Config;
-use crate::gc::{Expected, Removal};
+use crate::gc::images::space_wanted;
+use crate::gc::{Expected, ImagePolicy, Removal};
 use crate::model::{ContainerId, ContainerState, PodSandboxId, RemovalOutcome, Target};
 use crate::runtime::{self, RemovalAnswer};
 use crate::snapshot::{Look, Observer};
@@ -73,6 +74,8 @@ pub(super) struct Remover {
     newer: NewerRecords,
     /// How long one removal may take, also another client's.
     patience: Duration,
+    /// Down to which use images go for room.
+    room: ImagePolicy,
     /// How long a container may wait for its start.
     created_grace: Duration,
     /// The pass has ended without waiting for the removals that still run.
@@ -101,9 +104,16 @@ impl Remover {
             stops,
             newer,
             patience,
+            room: config.policy.images.freeing_on(),
             created_grace: config.policy.containers.created_grace,
             is_over: AtomicBool::new(false),
         }
+    }
+
+    /// Says whether the image file system is down to the low threshold; `None`: it cannot be measured.
+    pub(super) async fn has_made_room(&self) -> Option<bool> {
+        let usage = self.observer.image_filesystem().await?;
+        Some(space_wanted(&self.room, usage) == 0)
     }
 
     /// Notes that the pass ends without waiting for the removals that still run: none of them begins a call that removes.

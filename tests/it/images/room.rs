@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use crisweep_sim::{Fault, NodeBuilder, Options, Rpc};
+use crisweep_sim::{DEFAULT_IMAGE, Fault, NodeBuilder, Options, PodSpec, Rpc};
 use serde_json::{Value, json};
 
 use super::{
@@ -89,6 +89,41 @@ async fn above_the_high_threshold_the_least_recently_used_are_removed_down_to_th
     let pass = rig.gc("target=images").await;
     assert_eq!(pass["outcome"], "nothing-to-do", "{pass}");
     assert_eq!(pass["targets"]["images"]["freed_bytes"], Value::Null);
+}
+
+/// Measured on containerd 1.6, 1.7 and 2.1: removed images gave twice what was listed; packed layers give more.
+#[tokio::test]
+async fn images_that_free_more_than_is_listed_go_only_down_to_the_low_mark() {
+    // 10 images are listed with 2 MiB and use 4; 1.5 MiB of others, 10 MiB of other data: 80 %.
+    let disk = Tmpfs::mount(SIZE_MIB);
+    fill(disk.path(), 10);
+    let options = Options {
+        mountpoint: Some(disk.path().to_owned()),
+        image_files: Some(disk.path().to_owned()),
+        image_file_weight: 2,
+        ..Options::default()
+    };
+    let node = NodeBuilder::new()
+        .image(DEFAULT_IMAGE, MIB)
+        .pod(PodSpec::new("web").running("app", 0));
+    let node = (0..10).fold(node, |node, number| node.image(&tag(number), 2 * MIB));
+    let rig = Rig::with(node.build(), options, thresholds(75, 50, 50)).await;
+    let pass = rig.gc("target=images").await;
+    assert_eq!(pass["outcome"], "completed", "{pass}");
+    // From 53 to 32 MiB: six images, and by the listed sizes all of them.
+    let report = &pass["targets"]["images"];
+    assert_eq!(
+        (&report["planned"], &report["removed"], &report["skipped"]),
+        (&json!(6), &json!(6), &json!(0))
+    );
+    assert_eq!(removed(&rig).len(), 6);
+    // The journal says of the others that they did not go.
+    let rows = rig.get("/api/v1/removals").await.json();
+    let rows = rows["removals"].as_array().unwrap();
+    assert!(
+        rows.iter().all(|row| row["result"] != Value::Null),
+        "{rows:?}"
+    );
 }
 
 #[tokio::test]
