@@ -100,8 +100,9 @@ pub(super) fn summary(pass: &Pass) -> String {
             text
         })
         .collect();
-    let is_well = matches!(pass.outcome, Some(Outcome::Completed | Outcome::Planned));
-    let why = pass.last_error().filter(|_| !is_well);
+    let why = pass
+        .last_error()
+        .filter(|_| pass.outcome != Some(Outcome::Completed));
     let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     format!(
         "pass {} {outcome}{dry}{why}: {}",

@@ -1,6 +1,6 @@
 //! `POST /gc`: parameters and answers.
 
-use crisweep_sim::{Fault, Rpc};
+use crisweep_sim::{Fault, PodSpec, Rpc, hours};
 use serde_json::json;
 
 use crate::support::{Follow, Rig, nodes};
@@ -93,6 +93,27 @@ async fn follow_says_that_a_pass_only_plans_because_of_the_mode() {
         let found = lines.iter().any(|line| line == SAID);
         assert_eq!(found, is_said, "{lines:?}");
         assert!(lines.last().unwrap().contains("planned"), "{lines:?}");
+    }
+}
+
+/// The page for 3 a.m. begins with a dry run: what holds the rest must not come as news in the real pass.
+#[tokio::test]
+async fn a_dry_run_that_plans_something_says_what_a_pass_would_leave_for_want_of_knowledge() {
+    let unknown = PodSpec::new("over").exited("app", 0, hours(3)).deleted();
+    let crash = PodSpec::new("crash")
+        .exited("app", 0, hours(4))
+        .exited("app", 1, hours(3));
+    let changes = json!({
+        "pods": { "source": "none", "file": null },
+        "policy": { "containers": { "max_dead": 0 } },
+    });
+    let rig = Rig::start(nodes::healthy().pod(unknown).pod(crash), changes).await;
+    for (query, begins) in [("dry_run=true&", "planned (dry run, "), ("", "partial (")] {
+        let request = rig.request("POST", &format!("/gc?{query}follow=true"));
+        let lines = Follow::begin(request).await.rest().await;
+        let last = lines.last().unwrap();
+        assert!(last.contains(begins), "{lines:?}");
+        assert!(last.contains("no pod source is configured"), "{lines:?}");
     }
 }
 
