@@ -105,9 +105,15 @@ impl<T> Listing<T> {
              what is certain goes, and further looks go on reading"
                 .to_owned()
         } else {
-            "the list is over the message limit, and nothing proves that the parts which were read are all of it; only \
-             what is certain goes, until it fits"
-                .to_owned()
+            // The runtime refused none, so the limit is ours.
+            let limit = match self.limit_bytes {
+                Some(_) => "the message limit",
+                None => "runtime.max_message_bytes (raise it)",
+            };
+            format!(
+                "the list is over {limit}, and nothing proves that the parts which were read are all of it; only what \
+                 is certain goes, until it fits"
+            )
         })
     }
 }

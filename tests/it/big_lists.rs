@@ -320,3 +320,13 @@ async fn a_limit_of_our_own_makes_no_kubelet_blind() {
     })
     .await;
 }
+
+/// On CRI-O, where nothing proves that a list in parts is whole, it would stay so for ever.
+#[tokio::test]
+async fn a_list_over_a_limit_of_our_own_names_the_setting_that_helps() {
+    let changes = json!({ "runtime": { "max_message_bytes": "24KiB" } });
+    let rig = Rig::with(node().build(), Options::not_containerd(), changes).await;
+    let status = rig.get("/api/v1/status").await.json();
+    let why = status["lists"]["containers"]["why"].as_str().unwrap();
+    assert!(why.contains("runtime.max_message_bytes"), "{why}");
+}
