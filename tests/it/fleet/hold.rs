@@ -136,6 +136,11 @@ async fn an_answer_that_says_nothing_makes_alerts_wait_and_is_logged_once() {
         for _ in 0..3 {
             reload(&rig, &server, "unknown").await;
         }
+        // The log is written by a thread of its own.
+        until("a line of the log", || async {
+            (logged() > before).then_some(())
+        })
+        .await;
         assert_eq!(logged(), before + 1, "{}", rig.log_text());
     }
     let page = rig.metrics().await;
