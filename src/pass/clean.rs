@@ -308,7 +308,7 @@ impl PassRun<'_> {
         // Images get no look after a rest, because the measurement takes one.
         let has_looked = target == Target::Images && went_away;
         if has_open && target == Target::Images && !went_away {
-            // They would make room that is there: the measurement decides.
+            // They would make room that is or may be there: the measurement decides.
             queue.give_back(open);
         } else if has_open {
             let was_lost =

@@ -89,8 +89,6 @@ pub(super) struct Executor {
     stops: Stops,
     /// The pass must end, and only logs of removed containers start, until then: nothing else would remove them.
     pub(super) logs_until: Option<Instant>,
-    /// The image file system could be measured so far.
-    measures_room: bool,
     /// The same removals, for a person who stops the pass.
     in_flight: InFlight,
 }
@@ -116,14 +114,13 @@ impl Executor {
             rest_until: None,
             stops,
             logs_until: None,
-            measures_room: true,
             in_flight,
         }
     }
 
     /// Starts the removals of batches that rest on `look`, side by side, and returns as `until` says; what did
-    /// not start stays in them. After the runtime is lost, and where images would go for room that is there, it starts
-    /// nothing more and waits for the fast ones; when the pass must end it returns at once.
+    /// not start stays in them. After the runtime is lost, and where images would go for room that is or may be there, it
+    /// starts nothing more and waits for the fast ones; when the pass must end it returns at once.
     pub(super) async fn run(
         &mut self,
         batches: &mut [Batch],
@@ -132,13 +129,14 @@ impl Executor {
         mut on_done: impl FnMut(FinishedRemoval),
     ) {
         let (mut lost, mut made_room) = (false, false);
+        let first = self.next_number;
         // Pressure must be known before the first removal starts.
         self.read_pressure().await;
         loop {
             self.note_waiting();
             if !lost && !made_room {
                 for batch in &mut *batches {
-                    made_room |= self.start(batch, look).await;
+                    made_room |= self.start(batch, look, first).await;
                 }
             }
             let none_waits = batches.iter().all(|batch| batch.removals.is_empty());
@@ -157,13 +155,14 @@ impl Executor {
         }
     }
 
-    /// Starts what may start; says whether the next one would make room that is there.
-    async fn start(&mut self, batch: &mut Batch, look: &Arc<Look>) -> bool {
+    /// Starts what may start, from the number `first` on; says whether the next one would make room that is or may be there.
+    async fn start(&mut self, batch: &mut Batch, look: &Arc<Look>, first: u64) -> bool {
         while let Some(next) = batch.removals.front() {
             if self.is_stopped() || !self.may_start(next.subject.target).await {
                 return false;
             }
-            if next.reason == RemoveReason::Space && self.has_made_room().await {
+            let is_first = self.next_number == first;
+            if next.reason == RemoveReason::Space && self.has_made_room(is_first).await {
                 return true;
             }
             let Some(removal) = batch.removals.pop_front() else {
@@ -198,18 +197,13 @@ impl Executor {
         false
     }
 
-    /// Measures whether images have made the room that they went for: the runtime may list less than they free. Asks no
-    /// more once there is no answer, because each may cost a timeout.
-    async fn has_made_room(&mut self) -> bool {
-        if !self.measures_room {
-            return false;
+    /// Measures whether images have made the room that they went for: the runtime may list less than they free. Without an
+    /// answer the first goes by the look that its batch rests on, and the next look decides on the others.
+    async fn has_made_room(&self, is_first: bool) -> bool {
+        tokio::select! {
+            made = self.remover.has_made_room() => made.unwrap_or(!is_first),
+            () = self.stopped() => true,
         }
-        let made = tokio::select! {
-            made = self.remover.has_made_room() => made,
-            () = self.stopped() => None,
-        };
-        self.measures_room = made.is_some();
-        made == Some(true)
     }
 
     async fn may_start(&mut self, target: Target) -> bool {
