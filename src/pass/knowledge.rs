@@ -15,6 +15,9 @@ use crate::gc::{self};
 use crate::model::{Cause, PodsReport, Target};
 use crate::snapshot::Look;
 
+/// How long a follow-up waits at most for what is too young, while something is due and the kubelet cannot list.
+const BLIND_WAITS_MAX: Duration = Duration::from_secs(60);
+
 impl PassRun<'_> {
     /// Waits until finished pods have been finished for `quiet`, so that one run of the command does
     /// everything.
@@ -52,8 +55,8 @@ impl PassRun<'_> {
     }
 
     /// Returns for each target when a later pass would find more: when the objects kept by `quiet`, `settle`
-    /// and `min_age` are free; where there are none, at once while a list stays over its limit, or where removals were lost
-    /// with the runtime.
+    /// and `min_age` are free, or soon while a list stays over its limit; where there are none, at once while a list does,
+    /// or where removals were lost with the runtime.
     pub(super) fn retry_after(&self, look: &Look) -> BTreeMap<Target, Duration> {
         // The record names the first trigger alone; one that joined may get a follow-up where the first gets none.
         let wants_one = self.record.read(|pass| {
@@ -73,18 +76,24 @@ impl PassRun<'_> {
             // As the rescue does.
             policy.pods.quiet = Duration::ZERO;
         }
-        let mut left = self.not_rescued(look);
-        left.extend(self.tally.open.iter().map(|it| it.subject.target));
+        let blind = self.not_rescued(look);
+        let is_open = |target| {
+            let mut open = self.tally.open.iter();
+            open.any(|it| it.subject.target == target)
+        };
         let targets = self.targets.iter().copied();
         targets
             .filter_map(|target| {
                 // A container that stays holds its sandbox too, and that its pod's logs.
                 let settled = settles_in.filter(|_| target != Target::Images);
                 let old_enough = gc::kept_for_a_time(&snapshot, &policy, target);
-                // Else as soon as the brakes allow it: what failed now goes last then.
-                let now = Duration::ZERO;
                 let wait = settled.max(old_enough);
-                let wait = wait.or_else(|| left.contains(&target).then_some(now));
+                let wait = if blind.contains(&target) {
+                    Some(wait.unwrap_or_default().min(BLIND_WAITS_MAX))
+                } else {
+                    // Else as soon as the brakes allow it: what failed now goes last then.
+                    wait.or_else(|| is_open(target).then_some(Duration::ZERO))
+                };
                 Some((target, wait?))
             })
             .collect()

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crisweep_sim::{
     Cni, Fault, LaggingKubelet, Node, NodeBuilder, Options, PodSpec, Rpc, hours, seconds,
 };
+use jiff::{SignedDuration, Timestamp};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -535,6 +536,30 @@ async fn an_alert_that_finds_the_pods_of_a_blind_node_too_young_gets_one_pass_mo
     })
     .await;
     assert_eq!(rig.passes().await[0]["trigger"]["follow_up"], true);
+}
+
+/// Each day some containers are younger than a day.
+#[tokio::test]
+async fn a_blind_kubelet_does_not_wait_for_a_long_minimum_age_while_something_is_due() {
+    let (api_server, mut settings, options) = only_a_risk().await;
+    for target in ["containers", "sandboxes"] {
+        settings["policy"][target]["min_age"] = json!("1h");
+    }
+    let rig = Rig::with(all_of_just_now(), options, settings).await;
+    let stuck = PodSpec::new("stuck").exited("app", 0, hours(3));
+    rig.sim.add_pod(&stuck.exited("app", 1, hours(2)));
+    let stuck = rig.sim.container_id("default/stuck/app#0").unwrap();
+    let busy = Fault::fail(Code::Unknown, "device or resource busy");
+    rig.sim.set_removal_fault(&stuck, busy.times(1));
+    api_server.set_answer(&answer(&rig.sim));
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    let first = rig.finished(&pass_of(&body)).await;
+    assert_eq!(first["targets"]["containers"]["failed"], 1, "{first:#}");
+    let next = rig.passes().await.remove(0);
+    assert_eq!(next["trigger"]["follow_up"], true, "{next:#}");
+    let time = |it: &Value| it.as_str().unwrap().parse::<Timestamp>().unwrap();
+    let wait = time(&next["not_before"]).duration_since(time(&first["finished_at"]));
+    assert!(wait < SignedDuration::from_mins(2), "{wait:?}");
 }
 
 /// No pass would find more than this one.
