@@ -35,8 +35,8 @@ pub(super) struct Statuses {
     known: IdMap<ContainerId, ExitStatus>,
     /// Separate, because most containers have none.
     volumes: BTreeMap<ContainerId, Vec<String>>,
-    /// When those were created whose list does not say it.
-    created: BTreeMap<ContainerId, Timestamp>,
+    /// When those were created whose list does not say it; `None`: nor does their status.
+    created: BTreeMap<ContainerId, Option<Timestamp>>,
     /// When each pod's last container exited.
     pub(super) last_exits: BTreeMap<PodUid, Timestamp>,
     asker: Queries<ContainerId, Option<runtime::ContainerStatus>>,
@@ -69,7 +69,7 @@ impl Statuses {
                 Some(ExitStatus::Exit(at)) => *at,
                 Some(ExitStatus::NoExit | ExitStatus::SeenExited(_)) | None => row.created_at,
             };
-            let created = self.created.get(&row.id).copied();
+            let created = self.created.get(&row.id).copied().flatten();
             row.created_at = created.unwrap_or(at_the_latest);
         }
         let mut exits_unknown = 0;
@@ -145,13 +145,10 @@ impl Statuses {
         limits: QueryLimits,
     ) -> BTreeSet<ContainerId> {
         let undated = rows.iter().filter(|row| lacks_creation(row));
-        let undated = undated.map(|row| &row.id);
-        let undated: IdSet<&ContainerId> = undated
-            .filter(|id| !self.created.contains_key(*id))
-            .collect();
+        let undated: IdSet<&ContainerId> = undated.map(|row| &row.id).collect();
         let is_due = |row: &&Container| match self.known.get(&row.id) {
             _ if row.id.is_stand_in() => false,
-            _ if undated.contains(&row.id) => true,
+            _ if undated.contains(&row.id) && !self.created.contains_key(&row.id) => true,
             None => true,
             Some(ExitStatus::NoExit) => row.state == ContainerState::Exited,
             Some(ExitStatus::Exit(_) | ExitStatus::SeenExited(_)) => false,
@@ -183,11 +180,11 @@ impl Statuses {
                 volume_images,
                 ..
             } = status;
-            let told = Some(created_at).filter(|at| *at < Timestamp::MAX);
-            if undated.contains(&id)
-                && let Some(at) = told.or(finished_at)
-            {
-                self.created.insert(id.clone(), at);
+            if undated.contains(&id) {
+                let told = Some(created_at).filter(|at| *at < Timestamp::MAX);
+                let before = self.created.get(&id).copied().flatten();
+                self.created
+                    .insert(id.clone(), told.or(before).or(finished_at));
             }
             let told = finished_at.map_or(ExitStatus::SeenExited(now), ExitStatus::Exit);
             self.note(&id, state, told, volume_images);

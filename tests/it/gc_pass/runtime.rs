@@ -552,4 +552,9 @@ async fn a_dead_container_without_any_time_is_newer_than_no_other() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let plan = rig.get("/api/v1/plan").await.json();
     assert_eq!(plan["removals"], json!([]));
+    // A status that does not say it never will.
+    let asked = rig.sim.call_count(Rpc::ContainerStatus);
+    rig.gc("dry_run=true&target=containers").await;
+    rig.gc("dry_run=true&target=containers").await;
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), asked);
 }
