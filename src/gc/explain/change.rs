@@ -278,7 +278,7 @@ impl<'a> Explainer<'a> {
         changes
     }
 
-    /// Returns since when an object is as it is, and what happened then.
+    /// Returns since when an object is as it is, and what happened then; `None` also where the runtime does not say it.
     pub(super) fn since(&self, judged: JudgedObject<'_>, rules: &[RuleLine]) -> Option<Since> {
         let subject = judged.subject;
         let by_absence = matches!(
@@ -294,7 +294,7 @@ impl<'a> Explainer<'a> {
             None => self.began(subject)?,
         };
         let what = what.into();
-        Some(Since { at, what })
+        (at < Timestamp::MAX).then_some(Since { at, what })
     }
 
     /// Returns the same from the object alone, whatever its pod did.
@@ -587,6 +587,26 @@ mod tests {
             let changes: Vec<&str> = changes.collect();
             assert_eq!(changes, ["the runtime must say when it was created"]);
         }
+    }
+
+    #[test]
+    fn a_dead_container_of_which_no_time_is_known_is_dead_since_no_year() {
+        let subject = subject(Target::Containers, PodKnowledge::Active);
+        let policy = Policy::default();
+        let lost = Container {
+            created_at: Timestamp::MAX,
+            finished_at: None,
+            ..container(&subject, ContainerState::Exited)
+        };
+        let snapshot = Snapshot {
+            containers: vec![lost].into(),
+            ..Snapshot::empty(Timestamp::UNIX_EPOCH)
+        };
+        let plan = plan(&snapshot, &policy, &Targets::all().0);
+        let facts = PlanFacts::of(&snapshot, &policy, &plan);
+        let explainer = Explainer::of(&facts, &plan, PodSourceKind::Kubelet);
+        let told = explainer.explain(explainer.judged().next().unwrap());
+        assert_eq!(told.since, None);
     }
 
     #[test]
