@@ -356,6 +356,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::gc::explain::Explanation;
     use crate::gc::{Plan, Policy};
     use crate::model::{
         ConfigSource, Container, ContainerId, Coverage, Labels, ListCoverage, PodList, PodRef,
@@ -558,29 +559,33 @@ mod tests {
         assert!(!changes.join(" | ").contains("assume"), "{changes:?}");
     }
 
+    /// Explains a container without a time of creation.
+    fn explained(container: Container) -> Explanation {
+        let mut policy = Policy::default();
+        policy.containers.include_unknown = true;
+        let lost = Container {
+            created_at: Timestamp::MAX,
+            ..container
+        };
+        let snapshot = Snapshot {
+            containers: vec![lost].into(),
+            ..Snapshot::empty(Timestamp::UNIX_EPOCH)
+        };
+        let plan = plan(&snapshot, &policy, &Targets::all().0);
+        let facts = PlanFacts::of(&snapshot, &policy, &plan);
+        let explainer = Explainer::of(&facts, &plan, PodSourceKind::Kubelet);
+        explainer.explain(explainer.judged().next().unwrap())
+    }
+
     #[test]
     fn what_has_no_time_of_creation_waits_for_that_and_not_for_thousands_of_years() {
         let subject = subject(Target::Containers, PodKnowledge::Active);
-        let mut policy = Policy::default();
-        policy.containers.include_unknown = true;
         for state in [
             ContainerState::Created,
             ContainerState::Unknown,
             ContainerState::Exited,
         ] {
-            let lost = Container {
-                created_at: Timestamp::MAX,
-                ..container(&subject, state)
-            };
-            let snapshot = Snapshot {
-                containers: vec![lost].into(),
-                ..Snapshot::empty(Timestamp::UNIX_EPOCH)
-            };
-            let plan = plan(&snapshot, &policy, &Targets::all().0);
-            let facts = PlanFacts::of(&snapshot, &policy, &plan);
-            let explainer = Explainer::of(&facts, &plan, PodSourceKind::Kubelet);
-            let judged = explainer.judged().next().unwrap();
-            let told = explainer.explain(judged);
+            let told = explained(container(&subject, state));
             let untold = "the runtime has not told yet when it was created";
             assert!(told.summary.contains(untold), "{}", told.summary);
             let changes = told.would_change.iter().map(|it| it.what.as_str());
@@ -592,20 +597,10 @@ mod tests {
     #[test]
     fn a_dead_container_of_which_no_time_is_known_is_dead_since_no_year() {
         let subject = subject(Target::Containers, PodKnowledge::Active);
-        let policy = Policy::default();
-        let lost = Container {
-            created_at: Timestamp::MAX,
+        let told = explained(Container {
             finished_at: None,
             ..container(&subject, ContainerState::Exited)
-        };
-        let snapshot = Snapshot {
-            containers: vec![lost].into(),
-            ..Snapshot::empty(Timestamp::UNIX_EPOCH)
-        };
-        let plan = plan(&snapshot, &policy, &Targets::all().0);
-        let facts = PlanFacts::of(&snapshot, &policy, &plan);
-        let explainer = Explainer::of(&facts, &plan, PodSourceKind::Kubelet);
-        let told = explainer.explain(explainer.judged().next().unwrap());
+        });
         assert_eq!(told.since, None);
     }
 

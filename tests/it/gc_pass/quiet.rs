@@ -516,18 +516,9 @@ async fn an_alert_whose_pass_left_the_kubelet_blind_gets_one_pass_more() {
 /// What a pass may risk must be old enough too.
 #[tokio::test]
 async fn an_alert_that_finds_the_pods_of_a_blind_node_too_young_gets_one_pass_more() {
-    let (api_server, mut settings, options) = only_a_risk().await;
-    for target in ["containers", "sandboxes"] {
-        settings["policy"][target]["min_age"] = json!("25s");
-    }
-    let rig = Rig::with(all_of_just_now(), options, settings).await;
-    // It is due, and a second try at once would be the only one.
-    let stuck = PodSpec::new("stuck").exited("app", 0, hours(3));
-    rig.sim.add_pod(&stuck.exited("app", 1, hours(2)));
-    let stuck = rig.sim.container_id("default/stuck/app#0").unwrap();
+    // A second try of what is due, at once, would be the only one.
     let refuses = Fault::fail(Code::Unknown, "failed to find runtime handler odd");
-    rig.sim.set_removal_fault(&stuck, refuses);
-    api_server.set_answer(&answer(&rig.sim));
+    let (rig, _api_server) = young_ones_and_a_stuck_one("25s", refuses).await;
     let body = sent(&rig, asks("all"), 202, "accepted").await;
     let first = rig.finished(&pass_of(&body)).await;
     assert_eq!(first["targets"]["containers"]["removed"], 0, "{first:#}");
@@ -541,17 +532,8 @@ async fn an_alert_that_finds_the_pods_of_a_blind_node_too_young_gets_one_pass_mo
 /// Each day some containers are younger than a day.
 #[tokio::test]
 async fn a_blind_kubelet_does_not_wait_for_a_long_minimum_age_while_something_is_due() {
-    let (api_server, mut settings, options) = only_a_risk().await;
-    for target in ["containers", "sandboxes"] {
-        settings["policy"][target]["min_age"] = json!("1h");
-    }
-    let rig = Rig::with(all_of_just_now(), options, settings).await;
-    let stuck = PodSpec::new("stuck").exited("app", 0, hours(3));
-    rig.sim.add_pod(&stuck.exited("app", 1, hours(2)));
-    let stuck = rig.sim.container_id("default/stuck/app#0").unwrap();
     let busy = Fault::fail(Code::Unknown, "device or resource busy");
-    rig.sim.set_removal_fault(&stuck, busy.times(1));
-    api_server.set_answer(&answer(&rig.sim));
+    let (rig, _api_server) = young_ones_and_a_stuck_one("1h", busy.times(1)).await;
     let body = sent(&rig, asks("all"), 202, "accepted").await;
     let first = rig.finished(&pass_of(&body)).await;
     assert_eq!(first["targets"]["containers"]["failed"], 1, "{first:#}");
@@ -622,6 +604,21 @@ async fn only_a_risk() -> (ApiServer, Value, Options) {
         ..lagging(1)
     };
     (api_server, settings, options)
+}
+
+/// All but one are younger than `min_age`; the removal of that one ends so.
+async fn young_ones_and_a_stuck_one(min_age: &str, end: Fault) -> (Rig, ApiServer) {
+    let (api_server, mut settings, options) = only_a_risk().await;
+    for target in ["containers", "sandboxes"] {
+        settings["policy"][target]["min_age"] = json!(min_age);
+    }
+    let rig = Rig::with(all_of_just_now(), options, settings).await;
+    let stuck = PodSpec::new("stuck").exited("app", 0, hours(3));
+    rig.sim.add_pod(&stuck.exited("app", 1, hours(2)));
+    let stuck = rig.sim.container_id("default/stuck/app#0").unwrap();
+    rig.sim.set_removal_fault(&stuck, end);
+    api_server.set_answer(&answer(&rig.sim));
+    (rig, api_server)
 }
 
 async fn stuck_ones(count: usize, end: Fault) -> (Rig, ApiServer) {
