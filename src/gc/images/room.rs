@@ -7,8 +7,7 @@ use crate::model::FilesystemUsage;
 /// rule is off or the file system is unknown.
 ///
 /// `freed` counts as free already, because the kubelet reads the disk again after its age rule. It is a sum
-/// of listed sizes; the pass measures what the disk gained. `listed` is the sum of all
-/// images' sizes.
+/// of listed sizes; the pass measures what the disk gained. `listed` is the sum of all images' sizes.
 pub(super) fn wanted(
     policy: &ImagePolicy,
     filesystem: Option<FilesystemUsage>,
