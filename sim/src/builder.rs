@@ -17,6 +17,7 @@ const MIB: u64 = 1 << 20;
 
 /// Builds a [`Node`]. The same seed and steps give the same ids.
 #[derive(Debug)]
+#[must_use]
 pub struct NodeBuilder {
     node: Node,
     at: Timestamp,
@@ -58,21 +59,18 @@ impl NodeBuilder {
     }
 
     /// Sets the time from which ages count back, for every pod added later.
-    #[must_use]
     pub fn at(mut self, now: Timestamp) -> Self {
         self.at = now;
         self
     }
 
     /// Sets the log directory that the runtime reports; nothing is written there.
-    #[must_use]
     pub fn log_root(mut self, root: &str) -> Self {
         root.clone_into(&mut self.node.log_root);
         self
     }
 
     /// Adds a pod.
-    #[must_use]
     #[expect(
         clippy::needless_pass_by_value,
         reason = "so that specifications chain without `&`"
@@ -83,26 +81,22 @@ impl NodeBuilder {
     }
 
     /// Adds `count` pods, each made from its number.
-    #[must_use]
     pub fn pods(self, count: usize, make: impl Fn(usize) -> PodSpec) -> Self {
         (0..count).fold(self, |builder, number| builder.pod(make(number)))
     }
 
     /// Adds an image under one tag.
-    #[must_use]
     pub fn image(self, tag: &str, size_bytes: u64) -> Self {
         self.image_with(tag, size_bytes, false)
     }
 
     /// Changes an existing image, by any of its names.
-    #[must_use]
     pub fn edit_image(mut self, image: &str, edit: impl FnOnce(&mut cri::Image)) -> Self {
         self.node.edit_image(image, edit);
         self
     }
 
     /// Configures another sandbox image for later sandboxes; existing ones keep theirs.
-    #[must_use]
     pub fn sandbox_image(mut self, tag: &str, size_bytes: u64) -> Self {
         tag.clone_into(&mut self.node.sandbox_image);
         self.image_with(tag, size_bytes, false)

@@ -9,6 +9,7 @@ use super::record::Rpc;
 
 /// A failure or delay of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct Fault {
     pub(super) delay: Duration,
     pub(super) effect: Effect,
@@ -67,7 +68,6 @@ impl Fault {
     }
 
     /// The failure happens this many times; then the fault is gone.
-    #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         if let Effect::Fail { left, .. } = &mut self.effect {
             *left = Some(times);
@@ -76,7 +76,6 @@ impl Fault {
     }
 
     /// The failure takes this long.
-    #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
@@ -96,6 +95,7 @@ pub(super) enum Del {
 /// What the network plugin does when a sandbox's network is torn down, at every Stop and every Remove of a
 /// sandbox with a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct Cni {
     pub(super) delay: Duration,
     pub(super) del: Del,
@@ -138,7 +138,6 @@ impl Cni {
     }
 
     /// The same, after this long.
-    #[must_use]
     pub const fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self

@@ -8,33 +8,12 @@ use tonic::Code;
 /// The most calls remembered; the oldest are forgotten first.
 pub const CALLS_MAX: usize = 100_000;
 
-/// Writes each name once, so that `ALL` is complete.
-macro_rules! rpcs {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// An RPC of the runtime or image service.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[expect(missing_docs, reason = "the names are CRI's")]
-        pub enum Rpc {
-            $($(#[$doc])* $name,)*
-        }
-
-        impl Rpc {
-            /// Every one.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// Returns the RPC of a request's path.
-            pub(super) fn of_path(path: &str) -> Option<Self> {
-                match path.rsplit_once('/')?.1 {
-                    "ListStream" => Some(Self::ContainersListStream),
-                    $(stringify!($name) => Some(Self::$name),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
-rpcs! {
+/// An RPC of the runtime or image service.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumString, strum::VariantArray,
+)]
+#[expect(missing_docs, reason = "the names are CRI's")]
+pub enum Rpc {
     Version,
     Status,
     ListContainers,
@@ -52,10 +31,19 @@ rpcs! {
     RemoveImage,
     ImageFsInfo,
     /// `ListStream` of containerd's own container service.
+    #[strum(serialize = "ListStream")]
     ContainersListStream,
 }
 
 impl Rpc {
+    /// Every one.
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
+
+    /// Returns the RPC of a request's path.
+    pub(super) fn of_path(path: &str) -> Option<Self> {
+        path.rsplit_once('/')?.1.parse().ok()
+    }
+
     /// Says whether the RPC removes something.
     pub fn is_removal(self) -> bool {
         matches!(

@@ -16,6 +16,7 @@ const USUAL_RUN: Duration = Duration::from_secs(10);
 
 /// A container of a [`PodSpec`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ContainerSpec {
     pub(super) name: String,
     pub(super) attempt: u32,
@@ -32,23 +33,15 @@ pub struct ContainerSpec {
 impl ContainerSpec {
     /// A running container, created this long ago.
     pub fn running(name: &str, attempt: u32, created: Duration) -> Self {
-        let state = ContainerState::ContainerRunning;
-        Self {
-            started: Some(created),
-            ..Self::new(name, attempt, state, created)
-        }
+        Self::new(name, attempt, ContainerState::ContainerRunning, created)
     }
 
     /// A container that exited this long ago with code 0, after a run of 10 s.
     pub fn exited(name: &str, attempt: u32, finished: Duration) -> Self {
-        let created = finished + USUAL_RUN;
         let state = ContainerState::ContainerExited;
-        let started = Some(created);
-        let finished = Some(finished);
         Self {
-            started,
-            finished,
-            ..Self::new(name, attempt, state, created)
+            finished: Some(finished),
+            ..Self::new(name, attempt, state, finished + USUAL_RUN)
         }
     }
 
@@ -59,11 +52,7 @@ impl ContainerSpec {
 
     /// A container, created this long ago, whose state the runtime does not know.
     pub fn unknown(name: &str, attempt: u32, created: Duration) -> Self {
-        let state = ContainerState::ContainerUnknown;
-        Self {
-            started: Some(created),
-            ..Self::new(name, attempt, state, created)
-        }
+        Self::new(name, attempt, ContainerState::ContainerUnknown, created)
     }
 
     fn new(name: &str, attempt: u32, state: ContainerState, created: Duration) -> Self {
@@ -72,7 +61,7 @@ impl ContainerSpec {
             attempt,
             state,
             created,
-            started: None,
+            started: (state != ContainerState::ContainerCreated).then_some(created),
             finished: None,
             exit_code: 0,
             reason: None,
@@ -82,21 +71,18 @@ impl ContainerSpec {
     }
 
     /// Sets the exit code, and the reason that fits it unless the reason is set.
-    #[must_use]
     pub fn exit_code(mut self, code: i32) -> Self {
         self.exit_code = code;
         self
     }
 
     /// Sets the reason of the exit.
-    #[must_use]
     pub fn reason(mut self, reason: &str) -> Self {
         self.reason = Some(reason.to_owned());
         self
     }
 
     /// Sets when it was created and started, in any state.
-    #[must_use]
     pub fn created_ago(mut self, created: Duration) -> Self {
         self.created = created;
         self.started = self.started.map(|_| created);
@@ -104,14 +90,12 @@ impl ContainerSpec {
     }
 
     /// Sets its image, by tag; the node adds the image if it is missing.
-    #[must_use]
     pub fn image(mut self, tag: &str) -> Self {
         tag.clone_into(&mut self.image);
         self
     }
 
     /// Mounts an image as a volume, by tag; the node adds the image if it is missing.
-    #[must_use]
     pub fn image_volume(mut self, tag: &str) -> Self {
         self.image_volumes.push(tag.to_owned());
         self
@@ -161,6 +145,7 @@ impl SandboxSpec {
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own about the pod"
 )]
+#[must_use]
 pub struct PodSpec {
     pub(super) namespace: String,
     pub(super) name: String,
@@ -202,62 +187,53 @@ impl PodSpec {
     }
 
     /// Sets its namespace.
-    #[must_use]
     pub fn namespace(mut self, namespace: &str) -> Self {
         namespace.clone_into(&mut self.namespace);
         self
     }
 
     /// Sets its UID instead of one made from the node's seed.
-    #[must_use]
     pub fn uid(mut self, uid: &str) -> Self {
         self.uid = Some(uid.to_owned());
         self
     }
 
     /// Makes it a static pod: its UID has 32 hex digits, and the kubelet reads it from a file.
-    #[must_use]
     pub fn static_pod(mut self) -> Self {
         self.is_static = true;
         self
     }
 
     /// Sets its phase at the kubelet. The runtime's records do not change.
-    #[must_use]
     pub fn phase(mut self, phase: Phase) -> Self {
         self.phase = phase;
         self
     }
 
     /// Finishes it: phase Succeeded, the last named sandbox not ready.
-    #[must_use]
     pub fn succeeded(self) -> Self {
         self.phase(Phase::Succeeded).not_ready()
     }
 
     /// Deletes it at the kubelet; the runtime's records stay, and the last named sandbox is not ready.
-    #[must_use]
     pub fn deleted(mut self) -> Self {
         self.at_kubelet = false;
         self.not_ready()
     }
 
     /// Leaves its end unsynced by a lagging kubelet (`Options::lagging_kubelet`).
-    #[must_use]
     pub fn unsynced(mut self) -> Self {
         self.unsynced = true;
         self
     }
 
     /// Hides it from the kubelet; the runtime's records do not change.
-    #[must_use]
     pub fn unknown_to_kubelet(mut self) -> Self {
         self.at_kubelet = false;
         self
     }
 
     /// Makes it another tool's pod: no kubelet labels, unknown to the kubelet.
-    #[must_use]
     pub fn unmanaged(mut self) -> Self {
         self.managed = false;
         self.at_kubelet = false;
@@ -265,28 +241,24 @@ impl PodSpec {
     }
 
     /// Puts it on the host's network, without CNI.
-    #[must_use]
     pub fn host_network(mut self) -> Self {
         self.host_network = true;
         self
     }
 
     /// Sets the network plugin's behaviour for each of its sandboxes.
-    #[must_use]
     pub fn cni(mut self, cni: Cni) -> Self {
         self.cni = Some(cni);
         self
     }
 
     /// Adds a label of the pod, which the runtime shows on its sandboxes.
-    #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), value.to_owned());
         self
     }
 
     /// Adds a ready sandbox with this attempt; the one before it is no longer ready.
-    #[must_use]
     pub fn sandbox(mut self, attempt: u32) -> Self {
         self.current().ready = false;
         self.further.push(SandboxSpec::ready(attempt));
@@ -294,48 +266,40 @@ impl PodSpec {
     }
 
     /// Makes the last named sandbox not ready; its containers keep running.
-    #[must_use]
     pub fn not_ready(mut self) -> Self {
         self.current().ready = false;
         self
     }
 
     /// Sets how long ago the last named sandbox was created.
-    #[must_use]
     pub fn age(mut self, age: Duration) -> Self {
         self.current().age = Some(age);
         self
     }
 
     /// Adds an empty sandbox that is not ready, created this long ago.
-    #[must_use]
     pub fn leaked_sandbox(mut self, attempt: u32, age: Duration) -> Self {
-        let age = Some(age);
         self.leaked.push(SandboxSpec {
-            attempt,
             ready: false,
-            age,
-            containers: Vec::new(),
+            age: Some(age),
+            ..SandboxSpec::ready(attempt)
         });
         self
     }
 
     /// Leaves only leaked sandboxes in the runtime; the kubelet still knows the pod.
-    #[must_use]
     pub fn without_sandbox(mut self) -> Self {
         self.has_sandbox = false;
         self
     }
 
     /// Adds a container.
-    #[must_use]
     pub fn container(mut self, container: ContainerSpec) -> Self {
         self.current().containers.push(container);
         self
     }
 
     /// Adds a container that has been running for an hour.
-    #[must_use]
     pub fn running(self, name: &str, attempt: u32) -> Self {
         self.container(ContainerSpec::running(
             name,
@@ -345,25 +309,21 @@ impl PodSpec {
     }
 
     /// Adds a container that exited with code 0 this long ago.
-    #[must_use]
     pub fn exited(self, name: &str, attempt: u32, finished: Duration) -> Self {
         self.container(ContainerSpec::exited(name, attempt, finished))
     }
 
     /// Adds a container that exited with code 1 this long ago.
-    #[must_use]
     pub fn failed(self, name: &str, attempt: u32, finished: Duration) -> Self {
         self.container(ContainerSpec::exited(name, attempt, finished).exit_code(1))
     }
 
     /// Adds a container that was created this long ago and never started.
-    #[must_use]
     pub fn created(self, name: &str, attempt: u32, created: Duration) -> Self {
         self.container(ContainerSpec::created(name, attempt, created))
     }
 
     /// Adds a container of unknown state, created this long ago.
-    #[must_use]
     pub fn unknown(self, name: &str, attempt: u32, created: Duration) -> Self {
         self.container(ContainerSpec::unknown(name, attempt, created))
     }
