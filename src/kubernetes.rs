@@ -95,7 +95,10 @@ impl ApiClient {
         json: Vec<u8>,
     ) -> Result<HttpResponse, Error> {
         let answer = tokio::time::timeout(at_most, self.send(method, path, json)).await;
-        answer.unwrap_or(Err(Error::Late(at_most)))
+        answer.unwrap_or_else(|_elapsed| {
+            let at_most = humantime::format_duration(at_most);
+            Err(Error::NoAnswer(format!("no answer within {at_most}")))
+        })
     }
 
     /// Sends JSON to `path`; with `PATCH`, a merge patch. The caller bounds the time.

@@ -50,32 +50,9 @@ pub enum Error {
         /// The kernel's error.
         errno: Errno,
     },
-    /// `openat2` is missing or forbidden (seccomp).
-    #[error(
-        "openat2 is not available ({0}): removing logs needs Linux 5.6 and a sandbox that allows it"
-    )]
-    NoOpenat2(Errno),
-    /// Another file system is mounted there.
-    #[error("{0}: something is mounted there; nothing below it is removed")]
-    Mount(String),
-    /// More than a pod's logs ever have.
-    #[error("{path}: more than {limit} {what}; nothing of it is removed")]
-    TooMuch {
-        /// The path.
-        path: String,
-        /// The kind of thing.
-        what: &'static str,
-        /// The limit.
-        limit: usize,
-    },
-    /// A log that is not a file of its own, or not in the form that its name says.
-    #[error("{path}: {error}")]
-    NotALog {
-        /// The path.
-        path: String,
-        /// What is wrong.
-        error: String,
-    },
+    /// Something else is not as it must be.
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl Error {
@@ -87,8 +64,14 @@ impl Error {
     /// Classifies an error of `openat2`.
     fn opening(path: &Path, errno: Errno) -> Self {
         match errno {
-            Errno::NOSYS | Errno::PERM => Self::NoOpenat2(errno),
-            Errno::XDEV => Self::Mount(path.display().to_string()),
+            // `openat2` is missing or forbidden (seccomp).
+            Errno::NOSYS | Errno::PERM => Self::Refused(format!(
+                "openat2 is not available ({errno}): removing logs needs Linux 5.6 and a sandbox that allows it"
+            )),
+            Errno::XDEV => Self::Refused(format!(
+                "{}: something is mounted there; nothing below it is removed",
+                path.display()
+            )),
             errno => Self::os(path, errno),
         }
     }
@@ -102,9 +85,7 @@ impl Error {
                 Errno::TIMEDOUT => FailureClass::Timeout,
                 _ => FailureClass::Other,
             },
-            Self::NoOpenat2(_) | Self::Mount(_) | Self::TooMuch { .. } | Self::NotALog { .. } => {
-                FailureClass::Other
-            }
+            Self::Refused(_) => FailureClass::Other,
         }
     }
 }

@@ -34,7 +34,7 @@ use file::ReadBefore;
 use kubelet_socket::Confirmed;
 pub use kubelet_socket::PATHS as KUBELET_SOCKETS;
 use last_answer::LastAnswer;
-pub use parse::{ParseError, parse};
+pub use parse::parse;
 
 /// The largest answer; 500 pods of a busy node are about 5 MiB.
 pub const ANSWER_MAX_BYTES: u64 = 64 << 20;
@@ -379,8 +379,10 @@ impl PodSource {
         };
         let answer = tokio::time::timeout(after, answer).await;
         answer.unwrap_or_else(|_elapsed| {
-            let what = self.origin.source.words();
-            Some(Err(Error::Timeout { what, after }))
+            let source = self.origin.source.words();
+            let after = humantime::format_duration(after);
+            let what = format!("{source} gave no answer in {after} (runtime.timeout)");
+            Some(Err(Error::new(what)))
         })
     }
 

@@ -61,21 +61,13 @@ pub struct SnapshotOrigin {
 
 /// Why a snapshot could not be written or read.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The bytes are no zstd, are damaged or cut off, or are more than allowed.
-    #[error("is no whole snapshot file of crisweep: {0}")]
-    Bytes(io::Error),
-    /// The JSON is not well-formed, or a field has an impossible value.
-    #[error("{field}: {problem}")]
-    Field {
-        /// The field's path.
-        field: String,
-        /// The problem.
-        problem: String,
-    },
-    /// The node is larger than a file may be.
-    #[error("the snapshot cannot be written: {0}")]
-    Write(io::Error),
+#[error("{0}")]
+pub struct Error(String);
+
+impl Error {
+    fn bytes(error: &io::Error) -> Self {
+        Self(format!("is no whole snapshot file of crisweep: {error}"))
+    }
 }
 
 #[derive(Serialize)]
@@ -164,7 +156,7 @@ pub fn encode(
         pods: PodsInForce::of(policy),
         snapshot,
     };
-    compressed(&written).map_err(Error::Write)
+    compressed(&written).map_err(|error| Error(format!("the snapshot cannot be written: {error}")))
 }
 
 fn compressed(written: &WrittenDocument<'_>) -> io::Result<Vec<u8>> {
@@ -192,10 +184,11 @@ pub fn decode(mut file: impl Read) -> Result<SnapshotFile, Error> {
 
 /// Compiled once, not for each kind of file.
 fn decode_from(file: &mut dyn Read, json_max_bytes: u64) -> Result<SnapshotFile, Error> {
-    let mut decoder = zstd::Decoder::new(file.take(FILE_MAX_BYTES)).map_err(Error::Bytes)?;
+    let mut decoder =
+        zstd::Decoder::new(file.take(FILE_MAX_BYTES)).map_err(|error| Error::bytes(&error))?;
     decoder
         .window_log_max(WINDOW_LOG_MAX)
-        .map_err(Error::Bytes)?;
+        .map_err(|error| Error::bytes(&error))?;
     let json = BufReader::new(decoder.take(json_max_bytes));
     let mut reader = serde_json::Deserializer::from_reader(json);
     let read: Result<Document, _> = serde_path_to_error::deserialize(&mut reader);
@@ -209,12 +202,10 @@ fn decode_from(file: &mut dyn Read, json_max_bytes: u64) -> Result<SnapshotFile,
 
 fn refused(field: &str, error: serde_json::Error) -> Error {
     if error.is_io() || error.is_eof() {
-        return Error::Bytes(error.into());
+        return Error::bytes(&error.into());
     }
-    Error::Field {
-        field: escape::line(field).into_owned(),
-        problem: escape::owned_line(error.to_string()),
-    }
+    let (field, problem) = (escape::line(field), escape::owned_line(error.to_string()));
+    Error(format!("{field}: {problem}"))
 }
 
 /// Refuses two records with the same id: a look keeps one, so that a plan on both would break a safety rule.
@@ -222,10 +213,9 @@ fn refuse_repeated<'a>(list: &str, ids: impl Iterator<Item = &'a str>) -> Result
     let mut known = BTreeMap::new();
     for (place, id) in ids.enumerate() {
         if let Some(first) = known.insert(id, place) {
-            return Err(Error::Field {
-                field: format!("snapshot.{list}[{place}].id"),
-                problem: format!("is that of {list}[{first}] too"),
-            });
+            return Err(Error(format!(
+                "snapshot.{list}[{place}].id: is that of {list}[{first}] too"
+            )));
         }
     }
     Ok(())
@@ -240,10 +230,7 @@ impl Document {
         self.pods.put_into(&mut policy);
         let mut first = None;
         policy.validate(&mut |key, problem| {
-            first.get_or_insert_with(|| Error::Field {
-                field: key.to_owned(),
-                problem,
-            });
+            first.get_or_insert_with(|| Error(format!("{key}: {problem}")));
         });
         match first {
             Some(error) => Err(error),

@@ -1,7 +1,6 @@
 //! Why the API server gave no answer, with advice. Contains no secret.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::{outgoing, telemetry};
 
@@ -11,14 +10,6 @@ pub enum Error {
     /// A file, the TLS client or the answer's size.
     #[error(transparent)]
     Client(#[from] outgoing::Error),
-    /// The kubeconfig file cannot be used.
-    #[error("{}: {problem} (pods.api_kubeconfig)", path.display())]
-    Kubeconfig {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
     /// The kubeconfig file names another server since this request.
     #[error("{} names another server than before, or another CA; the next request goes to it", path.display())]
     OtherServer {
@@ -33,17 +24,9 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
-    /// There is no answer in time.
-    #[error("no answer within {}", humantime::format_duration(*.0))]
-    Late(Duration),
-    /// The request failed.
-    #[error("no answer{advice}: {cause}")]
-    NoAnswer {
-        /// What to look at.
-        advice: String,
-        /// The causes in one line, without those that are only reqwest's words around another.
-        cause: String,
-    },
+    /// The kubeconfig file cannot be used, there is no answer in time, or the request failed.
+    #[error("{0}")]
+    NoAnswer(String),
 }
 
 /// Words in an error, how the key of `pods` to look at ends, and the key of a kubeconfig's cluster.
@@ -93,19 +76,17 @@ impl Error {
             return error.into();
         };
         let cause = cause(&error);
-        if cause.contains(NO_CERTIFICATE) {
-            let advice = NO_CERTIFICATE_ADVICE.to_owned();
-            return Self::NoAnswer { advice, cause };
-        }
         let found = ADVICE.iter().find(|(words, ..)| cause.contains(words));
-        let advice = found.map(|(_, key, field)| format!(" (look at {})", look_at(key, field)));
-        Self::NoAnswer {
-            advice: advice.unwrap_or_default(),
-            cause,
-        }
+        let advice = match found {
+            _ if cause.contains(NO_CERTIFICATE) => NO_CERTIFICATE_ADVICE.to_owned(),
+            Some((_, key, field)) => format!(" (look at {})", look_at(key, field)),
+            None => String::new(),
+        };
+        Self::NoAnswer(format!("no answer{advice}: {cause}"))
     }
 }
 
+/// Returns the causes in one line, without those that are only reqwest's words around another.
 fn cause(error: &reqwest::Error) -> String {
     let mut cause: &(dyn std::error::Error + 'static) = error;
     while let Some(inner) = cause.source().filter(|_| cause.is::<reqwest::Error>()) {

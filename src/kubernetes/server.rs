@@ -135,9 +135,9 @@ impl ApiServer {
                 let bytes = file::read(disk, path, FILE_MAX_BYTES).await;
                 let bytes = bytes.map_err(|error| error.to_string());
                 let place = |bytes: Vec<u8>| kubeconfig::place(path, &bytes, context.as_deref());
-                bytes.and_then(place).map_err(|problem| Error::Kubeconfig {
-                    path: path.clone(),
-                    problem,
+                bytes.and_then(place).map_err(|problem| {
+                    let path = path.display();
+                    Error::NoAnswer(format!("{path}: {problem} (pods.api_kubeconfig)"))
                 })
             }
         }

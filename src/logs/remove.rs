@@ -250,12 +250,11 @@ fn freed(stat: &Stat) -> u64 {
     if last_name { blocks * 512 } else { 0 }
 }
 
-fn too_much(path: &Path, what: &'static str, limit: usize) -> Error {
-    Error::TooMuch {
-        path: path.display().to_string(),
-        what,
-        limit,
-    }
+fn too_much(path: &Path, what: &str, limit: usize) -> Error {
+    let path = path.display();
+    Error::Refused(format!(
+        "{path}: more than {limit} {what}; nothing of it is removed"
+    ))
 }
 
 fn file_name(name: &CStr) -> &Path {

@@ -88,10 +88,7 @@ pub(super) fn tail_at_most(
 fn unreadable(path: &Path, error: &io::Error) -> Error {
     match Errno::from_io_error(error) {
         Some(errno) => Error::opening(path, errno),
-        None => Error::NotALog {
-            path: path.display().to_string(),
-            error: error.to_string(),
-        },
+        None => Error::Refused(format!("{}: {error}", path.display())),
     }
 }
 

@@ -445,7 +445,9 @@ fn a_mount_inside_prevents_any_removal() {
     };
     let error = host.remove_dir(DIR).unwrap_err();
     assert!(
-        matches!(&error, Error::Mount(path) if path.ends_with("/zz")),
+        error
+            .to_string()
+            .contains("/zz: something is mounted there"),
         "{error}"
     );
     assert!(host.at(&format!("pods/{DIR}/app/0.log")).exists());

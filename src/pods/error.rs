@@ -1,92 +1,36 @@
 //! Errors of pod sources, with advice. Never contains a token.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::error::Error as StdError;
 
-use super::ParseError;
 use crate::{kubernetes, telemetry};
 
-/// Why a source returned no pod list.
+/// Why a source returned no pod list. Nobody tells one reason from another, so this is the text alone.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A required file cannot be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The answer is not a complete pod list.
-    #[error("{what}")]
-    NotPods {
-        /// The file or the answer.
-        what: String,
-        /// The cause.
-        #[source]
-        source: ParseError,
-    },
-    /// The file claims a time of writing in the future.
-    #[error("{}: it is dated in the future", .0.display())]
-    Ahead(PathBuf),
-    /// The file changed under the reader.
-    #[error("{}: it was written while it was read", .0.display())]
-    Changed(PathBuf),
-    /// There was no answer.
-    #[error("{what}")]
-    Request {
-        /// The request.
-        what: String,
-        /// The cause.
-        #[source]
-        source: kubernetes::Error,
-    },
-    /// A status other than 200.
-    #[error("{what}: {status}: {advice}")]
-    Refused {
-        /// The request.
-        what: String,
-        /// The status.
-        status: reqwest::StatusCode,
-        /// What to do about it.
-        advice: String,
-    },
-    /// The socket does not exist, or no process listens on it.
-    #[error("cannot connect to {}", path.display())]
-    Connect {
-        /// The socket.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The kubelet refused the call.
-    #[error("ListPods on {}: {advice}", path.display())]
-    Call {
-        /// The socket.
-        path: PathBuf,
-        /// The kubelet's text, or what to do about it.
-        advice: String,
-    },
-    /// The source was too slow.
-    #[error("{what} gave no answer in {} (runtime.timeout)", humantime::format_duration(*after))]
-    Timeout {
-        /// The source.
-        what: &'static str,
-        /// The timeout.
-        after: Duration,
-    },
+#[error("{what}")]
+pub struct Error {
+    /// What was attempted, and what to do about the failure.
+    what: String,
+    #[source]
+    cause: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
+    pub(super) fn new(what: String) -> Self {
+        Self { what, cause: None }
+    }
+
+    pub(super) fn caused(what: String, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        let cause = Some(cause.into());
+        Self { what, cause }
+    }
+
     /// Returns the text for readers.
     pub(super) fn shown(&self) -> String {
         let text = self.text();
-        if let Self::Request { source, .. } = self {
-            source.hide(text)
-        } else {
-            text
+        let cause = self.cause.as_deref();
+        match cause.and_then(|it| it.downcast_ref::<kubernetes::Error>()) {
+            Some(cause) => cause.hide(text),
+            None => text,
         }
     }
 

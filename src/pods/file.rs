@@ -6,7 +6,7 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::{ANSWER_MAX_BYTES, Error, LookStart, ParseError};
+use super::{ANSWER_MAX_BYTES, Error, LookStart};
 use crate::model::PodList;
 use crate::system::blocking::BlockingPool;
 use crate::system::file::{TIMEOUT, bounded, open};
@@ -30,7 +30,7 @@ pub(super) async fn list(
     path: &Path,
     look: LookStart,
     before: &mut Option<ReadBefore>,
-    parse: impl FnOnce(&[u8]) -> Result<PodList, ParseError>,
+    parse: impl FnOnce(&[u8]) -> Result<PodList, String>,
 ) -> Result<PodList, Error> {
     let (text, written) = within_timeout(disk, path, dated).await?;
     let known = before.filter(|it| it.written == written);
@@ -40,12 +40,12 @@ pub(super) async fn list(
         first_look,
     });
     if written.duration_since(look.at) > AHEAD_MAX {
-        return Err(Error::Ahead(path.to_owned()));
+        return Err(Error::new(format!(
+            "{}: it is dated in the future",
+            path.display()
+        )));
     }
-    let list = parse(&text).map_err(|source| Error::NotPods {
-        what: path.display().to_string(),
-        source,
-    })?;
+    let list = parse(&text).map_err(|cause| Error::caused(path.display().to_string(), cause))?;
     Ok(PodList {
         // From start to start: a look of many seconds makes the list no older.
         as_of: Some(written.min(look.wall_time_of(first_look))),
@@ -70,7 +70,10 @@ fn dated(path: &Path) -> Result<(Vec<u8>, Timestamp), Error> {
     let written = modified(&file, path)?;
     let text = bounded(&mut file, ANSWER_MAX_BYTES).map_err(|error| failed(path, error))?;
     if modified(&file, path)? != written {
-        return Err(Error::Changed(path.to_owned()));
+        return Err(Error::new(format!(
+            "{}: it was written while it was read",
+            path.display()
+        )));
     }
     Ok((text, written))
 }
@@ -81,9 +84,6 @@ fn modified(file: &File, path: &Path) -> Result<Timestamp, Error> {
     Timestamp::try_from(written).map_err(|error| failed(path, std::io::Error::other(error)))
 }
 
-fn failed(path: &Path, source: std::io::Error) -> Error {
-    Error::Read {
-        path: path.to_owned(),
-        source,
-    }
+fn failed(path: &Path, cause: std::io::Error) -> Error {
+    Error::caused(format!("cannot read {}", path.display()), cause)
 }

@@ -4,7 +4,6 @@ use reqwest::StatusCode;
 
 use super::Error;
 use super::last_answer::LastAnswer;
-use super::parse::ParseError;
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::PodList;
 
@@ -15,16 +14,11 @@ type Advice = fn(&ApiServer, StatusCode) -> String;
 pub(super) async fn get(client: &ApiClient, path: &str, advice: Advice) -> Result<Vec<u8>, Error> {
     let what = || client.server.line("GET", path);
     let answer = client.get(path).await;
-    let answer = answer.map_err(|source| Error::Request {
-        what: what(),
-        source,
-    })?;
-    if answer.status != StatusCode::OK {
-        return Err(Error::Refused {
-            advice: advice(&client.server, answer.status),
-            what: what(),
-            status: answer.status,
-        });
+    let answer = answer.map_err(|cause| Error::caused(what(), cause))?;
+    let status = answer.status;
+    if status != StatusCode::OK {
+        let advice = advice(&client.server, status);
+        return Err(Error::new(format!("{}: {status}: {advice}", what())));
     }
     Ok(answer.bytes)
 }
@@ -35,13 +29,10 @@ pub(super) async fn pods(
     path: &str,
     advice: Advice,
     last_answer: &mut LastAnswer,
-    parse: impl FnOnce(&[u8]) -> Result<PodList, ParseError>,
+    parse: impl FnOnce(&[u8]) -> Result<PodList, String>,
 ) -> Result<PodList, Error> {
     let bytes = get(client, path, advice).await?;
     last_answer
         .parse(&bytes, parse)
-        .map_err(|source| Error::NotPods {
-            what: client.server.line("GET", path),
-            source,
-        })
+        .map_err(|cause| Error::caused(client.server.line("GET", path), cause))
 }

@@ -16,7 +16,7 @@ use tower::service_fn;
 use super::file;
 use super::last_answer::LastAnswer;
 use super::parse::{Author, PodFields, PodListParser, owner};
-use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, api_server, client};
+use super::{ANSWER_MAX_BYTES, Error, Freshness, api_server, client};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::{PodList, PodUid, SourcePod};
 use crate::system::blocking::BlockingPool;
@@ -135,14 +135,11 @@ async fn ask(disk: &BlockingPool, path: &Path, node: &str) -> Result<PodList, Er
     let max = usize::try_from(ANSWER_MAX_BYTES).unwrap_or(usize::MAX);
     let mut client = PodsClient::new(connect(disk, path).await?).max_decoding_message_size(max);
     let answer = client.list_pods(ListPodsRequest {}).await;
-    let answer = answer.map_err(|status| Error::Call {
-        path: path.to_owned(),
-        advice: advice(&status),
-    })?;
-    read(answer.into_inner(), node).map_err(|source| Error::NotPods {
-        what: format!("ListPods on {}", path.display()),
-        source,
-    })
+    let what = format!("ListPods on {}", path.display());
+    match answer {
+        Ok(answer) => read(answer.into_inner(), node).map_err(|cause| Error::caused(what, cause)),
+        Err(status) => Err(Error::new(format!("{what}: {}", advice(&status)))),
+    }
 }
 
 async fn connect(disk: &BlockingPool, path: &Path) -> Result<Channel, Error> {
@@ -161,13 +158,10 @@ async fn connect(disk: &BlockingPool, path: &Path) -> Result<Channel, Error> {
     // Only the `:authority` header uses this address; the connector has the socket.
     let endpoint = Endpoint::from_static("http://localhost");
     let channel = endpoint.connect_with_connector(connector).await;
-    channel.map_err(|error| Error::Connect {
-        path: path.to_owned(),
-        source: error.into(),
-    })
+    channel.map_err(|error| Error::caused(format!("cannot connect to {}", path.display()), error))
 }
 
-fn read(answer: ListPodsResponse, node: &str) -> Result<PodList, ParseError> {
+fn read(answer: ListPodsResponse, node: &str) -> Result<PodList, String> {
     let mut reading = PodListParser::new(Author::Kubelet, node);
     for pod in answer.pods {
         let metadata = pod.metadata.unwrap_or_default();

@@ -15,36 +15,6 @@ const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 /// Longest kind and name of an owner; the API server accepts no longer ones.
 const OWNER_BYTES_MAX: [usize; 2] = [63, 253];
 
-/// Why a source's answer is not a complete pod list of this node.
-#[derive(Debug, thiserror::Error)]
-pub enum ParseError {
-    /// Invalid JSON, or another shape.
-    #[error("not a pod list: {0}")]
-    Json(#[from] serde_json::Error),
-    /// Another kind of object.
-    #[error("not a pod list: its kind is {0:?}")]
-    Kind(String),
-    /// One page of several.
-    #[error("a partial pod list: more pages follow (metadata.continue)")]
-    Partial,
-    /// A pod without UID.
-    #[error("not a pod list: items[{0}] has no metadata.uid")]
-    NoUid(usize),
-    /// A pod of another node.
-    #[error(
-        "a pod list of another node: items[{index}] is on {there:?}, and this node is {here:?}; if \
-         both are this machine, set node.name (or NODE_NAME) to {there:?}"
-    )]
-    OtherNode {
-        /// Which pod.
-        index: usize,
-        /// Where it is.
-        there: String,
-        /// This node's name.
-        here: String,
-    },
-}
-
 /// Who wrote an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Author {
@@ -61,7 +31,7 @@ pub(super) enum Author {
 ///
 /// # Errors
 /// If it is not a complete list of the pods of `node`.
-pub fn parse(text: &[u8], node: &str) -> Result<PodList, ParseError> {
+pub fn parse(text: &[u8], node: &str) -> Result<PodList, String> {
     let kinds = [None, Some("PodList"), Some("List")];
     read(text, &kinds, Author::File, node)
 }
@@ -70,7 +40,7 @@ pub fn parse(text: &[u8], node: &str) -> Result<PodList, ParseError> {
 ///
 /// # Errors
 /// The same as [`parse`].
-pub(super) fn parse_answer(text: &[u8], author: Author, node: &str) -> Result<PodList, ParseError> {
+pub(super) fn parse_answer(text: &[u8], author: Author, node: &str) -> Result<PodList, String> {
     read(text, &[Some("PodList")], author, node)
 }
 
@@ -79,16 +49,18 @@ fn read(
     kinds: &[Option<&str>],
     author: Author,
     node: &str,
-) -> Result<PodList, ParseError> {
-    let raw: RawList = serde_json::from_slice(text)?;
+) -> Result<PodList, String> {
+    let raw: RawList =
+        serde_json::from_slice(text).map_err(|error| format!("not a pod list: {error}"))?;
+    let is_other = |kind: String| Err(format!("not a pod list: its kind is {kind:?}"));
     if !kinds.contains(&raw.kind.as_deref()) {
-        return Err(ParseError::Kind(raw.kind.unwrap_or_default()));
+        return is_other(raw.kind.unwrap_or_default());
     }
     let is_page = |metadata: RawListMetadata| {
         !metadata.r#continue.is_empty() || metadata.remaining.is_some_and(|items| items > 0)
     };
     if raw.metadata.is_some_and(is_page) {
-        return Err(ParseError::Partial);
+        return Err("a partial pod list: more pages follow (metadata.continue)".to_owned());
     }
     let mut reading = PodListParser::new(author, node);
     for item in raw.items.unwrap_or_default() {
@@ -96,7 +68,7 @@ fn read(
             .kind
             .filter(|kind| !matches!(kind.as_str(), "" | "Pod"))
         {
-            return Err(ParseError::Kind(kind));
+            return is_other(kind);
         }
         let metadata = item.metadata;
         reading.add(PodFields {
@@ -154,18 +126,19 @@ impl<'a> PodListParser<'a> {
         }
     }
 
-    pub(super) fn add(&mut self, pod: PodFields<'_>) -> Result<(), ParseError> {
+    pub(super) fn add(&mut self, pod: PodFields<'_>) -> Result<(), String> {
         let index = self.index;
         self.index += 1;
         // Node names in the API server are lower case; a host name need not be.
         if !pod.node.is_empty() && !pod.node.eq_ignore_ascii_case(self.node) {
-            return Err(ParseError::OtherNode {
-                index,
-                there: pod.node.to_owned(),
-                here: self.node.to_owned(),
-            });
+            let (there, here) = (pod.node, self.node);
+            return Err(format!(
+                "a pod list of another node: items[{index}] is on {there:?}, and this node is {here:?}; if \
+                 both are this machine, set node.name (or NODE_NAME) to {there:?}"
+            ));
         }
-        let uid = PodUid::new(pod.uid).ok_or(ParseError::NoUid(index))?;
+        let no_uid = || format!("not a pod list: items[{index}] has no metadata.uid");
+        let uid = PodUid::new(pod.uid).ok_or_else(no_uid)?;
         let finished = matches!(pod.phase, "Succeeded" | "Failed");
         self.list.any_runs |= pod.phase == "Running";
         let said = pod.annotations.get(ConfigSource::ANNOTATION);

@@ -84,32 +84,10 @@ pub struct DiscoveredEndpoint {
     pub why: String,
 }
 
-/// Why there is no endpoint.
+/// Why there is no endpoint: a configured value is none, or nothing is configured and no known socket answers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DiscoverError {
-    /// A configured value is no endpoint. No other place is tried.
-    #[error(
-        "runtime endpoint \"{value}\" (from {origin}) is not {}",
-        UnixSocketUrl::MUST_BE
-    )]
-    Refused {
-        /// The value.
-        value: String,
-        /// Where the value came from.
-        origin: String,
-    },
-    /// Nothing is configured, and no known socket answers.
-    #[error(
-        "no container runtime found; tried:\n  {}\n\
-         name one with --runtime-endpoint unix:///path{}",
-        .tried.join("\n  "),
-        if cfg!(feature = "demo") { ", or try crisweep demo, which needs none" } else { "" }
-    )]
-    NothingFound {
-        /// Each place and its problem: `name: problem`.
-        tried: Vec<String>,
-    },
-}
+#[error("{0}")]
+pub struct DiscoverError(String);
 
 /// Finds the runtime's socket. A configured one is not probed, because the runtime may start later.
 pub async fn discover(places: &EndpointSources) -> Result<DiscoveredEndpoint, DiscoverError> {
@@ -146,16 +124,27 @@ pub async fn discover(places: &EndpointSources) -> Result<DiscoveredEndpoint, Di
             Err(problem) => tried.push(format!("{}: {problem}", path.display())),
         }
     }
-    Err(DiscoverError::NothingFound { tried })
+    Err(DiscoverError(format!(
+        "no container runtime found; tried:\n  {}\n\
+         name one with --runtime-endpoint unix:///path{}",
+        tried.join("\n  "),
+        if cfg!(feature = "demo") {
+            ", or try crisweep demo, which needs none"
+        } else {
+            ""
+        }
+    )))
 }
 
 /// Parses an endpoint as crictl and the kubelet write it: `unix:///path`, `unix:/path` or `/path`. `origin`
 /// names the value's source in the error.
 pub fn parse_endpoint(value: &str, origin: &str) -> Result<PathBuf, DiscoverError> {
     let path = UnixSocketUrl::path(value).map(Path::to_owned);
-    path.ok_or_else(|| DiscoverError::Refused {
-        value: value.to_owned(),
-        origin: origin.to_owned(),
+    path.ok_or_else(|| {
+        let must_be = UnixSocketUrl::MUST_BE;
+        DiscoverError(format!(
+            "runtime endpoint \"{value}\" (from {origin}) is not {must_be}"
+        ))
     })
 }
 

@@ -90,19 +90,8 @@ pub(super) async fn timed<T>(duration: &mut Duration, work: impl Future<Output =
 
 /// Why a look is not enough to plan on.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum NoSnapshot {
-    /// The runtime did not answer `Version`.
-    #[error("the runtime does not answer: {0}")]
-    Runtime(runtime::Error),
-    /// A list is missing.
-    #[error("the list of {list} could not be read: {error}")]
-    List {
-        /// The list.
-        list: &'static str,
-        /// The reason.
-        error: runtime::Error,
-    },
-}
+#[error("{0}")]
+pub struct NoSnapshot(String);
 
 impl Look {
     /// Converts the look for planning; `quarantine` comes from the passes.
@@ -138,7 +127,7 @@ impl Look {
     /// If the runtime did not answer, or a list could not be read.
     pub fn lists(&self) -> Result<(&Rows<Container>, &Rows<PodSandbox>), NoSnapshot> {
         if let Err(error) = &self.runtime {
-            return Err(NoSnapshot::Runtime(error.clone()));
+            return Err(NoSnapshot(format!("the runtime does not answer: {error}")));
         }
         let containers = rows_of("containers", &self.containers)?;
         let sandboxes = rows_of("sandboxes", &self.sandboxes)?;
@@ -265,9 +254,7 @@ fn doubt<T>(list: &ListResult<T>) -> Option<String> {
 }
 
 fn rows_of<'a, T>(list: &'static str, part: &'a ListResult<T>) -> Result<&'a Rows<T>, NoSnapshot> {
-    let listed = part.as_ref().map_err(|error| NoSnapshot::List {
-        list,
-        error: error.clone(),
-    })?;
+    let unread = |error| NoSnapshot(format!("the list of {list} could not be read: {error}"));
+    let listed = part.as_ref().map_err(unread)?;
     Ok(&listed.rows)
 }

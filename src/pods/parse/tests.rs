@@ -175,7 +175,7 @@ fn half_an_answer_is_none() {
         (r#"{"items":[{"status":{}}]}"#, "not a pod list"),
         ("[]", "not a pod list"),
     ] {
-        let error = parse(json.as_bytes(), "n1").unwrap_err().to_string();
+        let error = parse(json.as_bytes(), "n1").unwrap_err();
         assert!(error.contains(wanted), "{json}: {error}");
     }
 }
@@ -200,7 +200,7 @@ fn an_answer_of_another_kind_or_node_is_refused() {
             "partial",
         ),
     ] {
-        let error = read(&text).unwrap_err().to_string();
+        let error = read(&text).unwrap_err();
         assert!(error.contains(wanted), "{text}: {error}");
     }
 }
