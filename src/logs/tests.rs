@@ -220,20 +220,17 @@ fn a_link_is_dead_only_if_its_log_is_known_to_be_gone() {
         let sees_host = host.roots.host_root == Path::new("/");
         let elsewhere = target(Path::new("/var/lib/elsewhere.log"));
         assert_eq!(elsewhere == LinkTarget::Missing, sees_host);
-        assert_eq!(target(&host.at("pods")), LinkTarget::Unknown);
+        // The rest may exist, but is never missing.
         for unclear in [
+            &host.at("pods"),
             Path::new("/no/such/directory.log"),
             Path::new("../pods/nothing.log"),
             &pods.join("../containers/nothing.log"),
             &pods.join("loop/x.log"),
             pods,
         ] {
-            assert_eq!(
-                target(unclear),
-                LinkTarget::Unknown,
-                "{}",
-                unclear.display()
-            );
+            let target = target(unclear);
+            assert_ne!(target, LinkTarget::Missing, "{}", unclear.display());
         }
     }
 }
