@@ -46,19 +46,15 @@ pub enum ClientKind {
     Program,
 }
 
-/// What a request needs.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
-)]
-#[strum(serialize_all = "lowercase")]
-pub enum Scope {
-    /// Metrics, the page, the API.
-    Read,
-    /// Whatever changes something: passes, the webhook, reload, cancel. Includes [`Scope::Read`].
-    Act,
+labelled! {
+    /// What a request needs.
+    pub enum Scope {
+        /// Metrics, the page, the API.
+        Read,
+        /// Whatever changes something: passes, the webhook, reload, cancel. Includes [`Scope::Read`].
+        Act,
+    }
 }
-
-labelled!(Scope);
 
 /// A request, as far as access depends on it.
 #[derive(Clone, Copy, Debug)]

@@ -83,8 +83,8 @@ pub fn by_state<S: Copy + PartialEq + Into<&'static str>, T, const N: usize>(
     all.map(|of| (of.into(), count(of)))
 }
 
-/// Gives an enum `ALL`, its variants in order, and `label`, a variant's name as metrics, the API and the configuration
-/// write it. With the enum itself inside it also derives what a closed set of words needs, under the same names.
+/// Declares a closed set of words: an enum with `ALL`, its variants in order, and `label`, a variant's name as metrics,
+/// the API and the configuration write it.
 macro_rules! labelled {
     ($(#[$of_enum:meta])* pub enum $name:ident { $($variants:tt)* }) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,9 +95,6 @@ macro_rules! labelled {
         $(#[$of_enum])*
         pub enum $name { $($variants)* }
 
-        crate::model::labelled!($name);
-    };
-    ($name:ident) => {
         impl $name {
             /// Every value, in order.
             pub const ALL: [Self; <Self as strum::VariantArray>::VARIANTS.len()] =

@@ -44,17 +44,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// A file does not hold what it is for.
-    #[error("{} holds no {what}", path.display())]
-    Lacks {
-        /// The file.
-        path: PathBuf,
-        /// What it is for.
-        what: &'static str,
-    },
-    /// No CA file is configured, and the system has none.
-    #[error("the system trusts no CA; configure a CA file")]
-    NoSystemCa,
+    /// A file does not hold what it is for, or no CA file is configured and the system has none.
+    #[error("{0}")]
+    Lacks(String),
     /// The client certificate cannot be used.
     #[error("the client certificate in {} cannot be used", path.display())]
     Identity {
@@ -77,10 +69,7 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn lacks(path: &Path, what: &'static str) -> Self {
-        Self::Lacks {
-            path: path.to_owned(),
-            what,
-        }
+        Self::Lacks(format!("{} holds no {what}", path.display()))
     }
 }
 

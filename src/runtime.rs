@@ -36,29 +36,25 @@ pub struct Version {
     pub version: String,
 }
 
-/// How a list was read: the last fallback that returned a row.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
-)]
-#[strum(serialize_all = "kebab-case")]
-pub enum ListMode {
-    /// Over the streaming RPC.
-    Streaming,
-    /// In one unary answer.
-    Unary,
-    /// In one unary answer that the runtime compressed, because it is over its limit otherwise.
-    Compressed,
-    /// In one answer per state.
-    PerState,
-    /// In one answer per pod with a known name, and per sandbox outside those pods.
-    PerPod,
-    /// In one answer per pod that containerd's own container service names.
-    Containerd,
-    /// Object by object, by id.
-    Status,
+labelled! {
+    /// How a list was read: the last fallback that returned a row.
+    pub enum ListMode {
+        /// Over the streaming RPC.
+        Streaming,
+        /// In one unary answer.
+        Unary,
+        /// In one unary answer that the runtime compressed, because it is over its limit otherwise.
+        Compressed,
+        /// In one answer per state.
+        PerState,
+        /// In one answer per pod with a known name, and per sandbox outside those pods.
+        PerPod,
+        /// In one answer per pod that containerd's own container service names.
+        Containerd,
+        /// Object by object, by id.
+        Status,
+    }
 }
-
-labelled!(ListMode);
 
 /// An unfiltered list, or the part of it that could be read.
 #[derive(Clone, Debug)]

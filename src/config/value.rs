@@ -32,7 +32,8 @@ pub(super) enum Step {
 }
 
 /// Why a part of a value was refused.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{self:?}")]
 pub(super) enum ValueRefusal {
     /// What the part must be.
     MustBe(String),
@@ -350,11 +351,3 @@ impl Error for ValueRefusal {
         Self::Lacks(name)
     }
 }
-
-impl fmt::Display for ValueRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-impl std::error::Error for ValueRefusal {}

@@ -20,22 +20,18 @@ pub struct LogLine {
     pub is_part: bool,
 }
 
-/// Who wrote a line.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
-)]
-#[strum(serialize_all = "kebab-case")]
-pub enum LogStream {
-    /// The container, to its standard output.
-    Stdout,
-    /// The container, to its standard error.
-    Stderr,
-    /// The line is not of this format, and names none.
-    #[strum(serialize = "")]
-    Unknown,
+labelled! {
+    /// Who wrote a line.
+    pub enum LogStream {
+        /// The container, to its standard output.
+        Stdout,
+        /// The container, to its standard error.
+        Stderr,
+        /// The line is not of this format, and names none.
+        #[strum(serialize = "")]
+        Unknown,
+    }
 }
-
-labelled!(LogStream);
 
 /// Longest time in a line, by RFC 3339 with nanoseconds and an offset.
 const TIME_BYTES_MAX: usize = 40;

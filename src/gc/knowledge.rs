@@ -40,20 +40,20 @@ pub struct Knowledge<'a> {
     quiet: Vec<bool>,
 }
 
-/// How far the pod source is believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "kebab-case")]
-pub enum SourceState {
-    /// There is none.
-    None,
-    /// It has not answered for long enough.
-    Settling,
-    /// It failed.
-    Failed,
-    /// Its list lacks a pod that lives here: it proves nothing.
-    Incomplete,
-    /// Its list is believed.
-    Known,
+labelled! {
+    /// How far the pod source is believed.
+    pub enum SourceState {
+        /// There is none.
+        None,
+        /// It has not answered for long enough.
+        Settling,
+        /// It failed.
+        Failed,
+        /// Its list lacks a pod that lives here: it proves nothing.
+        Incomplete,
+        /// Its list is believed.
+        Known,
+    }
 }
 
 impl From<&PodsUnknown> for SourceState {
@@ -75,8 +75,6 @@ impl From<&Pods> for SourceState {
         }
     }
 }
-
-labelled!(SourceState);
 
 impl<'a> Knowledge<'a> {
     /// Judges every pod of the snapshot.

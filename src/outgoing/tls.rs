@@ -95,7 +95,8 @@ async fn roots(trust: TrustRoots<'_>, disk: &BlockingPool) -> Result<RootCertSto
             let found = load.await.map_err(|error| Error::Tls(error.into()))?;
             let (usable, _) = roots.add_parsable_certificates(found.certs);
             if usable == 0 {
-                return Err(Error::NoSystemCa);
+                let why = "the system trusts no CA; configure a CA file";
+                return Err(Error::Lacks(why.to_owned()));
             }
         }
     }

@@ -56,7 +56,7 @@ impl<M: HasId> PartialEq for KnownRow<M> {
 impl<M: HasId> Eq for KnownRow<M> {}
 
 /// What can differ between two rows with the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RowVersion {
     created_at: u64,
     state: u32,
@@ -91,14 +91,11 @@ impl<'a> Key<'a> {
     /// Reads the key of a row; `None` if the row lacks an id, or if the fields up to the creation are not in the order of
     /// their numbers, in which every known runtime writes all of them.
     pub(super) fn of(row: &'a [u8], fields: KeyFields) -> Option<Self> {
-        let (mut id, mut facts) = (
-            None,
-            RowVersion {
-                created_at: 0,
-                state: 0,
-                bytes: u32::try_from(row.len()).ok()?,
-            },
-        );
+        let mut id = None;
+        let mut facts = RowVersion {
+            bytes: u32::try_from(row.len()).ok()?,
+            ..RowVersion::default()
+        };
         let (mut rest, mut last) = (row, 0);
         while !rest.is_empty() {
             let field = wire::field(rest).ok()?;

@@ -20,34 +20,26 @@ const PARTS: [&str; 7] = [
     "logs",
 ];
 
-/// Returns whether each part could be read; `None` if there is nothing to read.
-fn could_be_read(look: &Look, pods: SourceState) -> [Option<bool>; PARTS.len()] {
-    let filesystems = look.filesystems.as_ref();
+/// Returns for each part whether it could be read, `None` if there is nothing to read, and how long that took.
+fn parts(look: &Look, pods: SourceState) -> [(Option<bool>, Duration); PARTS.len()] {
+    let (filesystems, took) = (look.filesystems.as_ref(), &look.timings);
+    let pods = match pods {
+        SourceState::Known => Some(true),
+        SourceState::None => None,
+        SourceState::Settling | SourceState::Failed | SourceState::Incomplete => Some(false),
+    };
+    let logs = (!took.logs.is_zero()).then_some(look.logs.unread.is_empty());
     [
-        Some(look.runtime.is_ok()),
-        Some(look.containers.is_ok()),
-        Some(look.sandboxes.is_ok()),
-        Some(look.images.is_ok()),
-        Some(filesystems.is_ok_and(filesystems::all_read)),
-        match pods {
-            SourceState::Known => Some(true),
-            SourceState::None => None,
-            SourceState::Settling | SourceState::Failed | SourceState::Incomplete => Some(false),
-        },
-        (!look.timings.logs.is_zero()).then_some(look.logs.unread.is_empty()),
-    ]
-}
-
-fn durations(look: &Look) -> [Duration; PARTS.len()] {
-    let took = &look.timings;
-    [
-        took.runtime,
-        took.containers,
-        took.sandboxes,
-        took.images,
-        took.filesystems,
-        took.pods,
-        took.logs,
+        (Some(look.runtime.is_ok()), took.runtime),
+        (Some(look.containers.is_ok()), took.containers),
+        (Some(look.sandboxes.is_ok()), took.sandboxes),
+        (Some(look.images.is_ok()), took.images),
+        (
+            Some(filesystems.is_ok_and(filesystems::all_read)),
+            took.filesystems,
+        ),
+        (pods, took.pods),
+        (logs, took.logs),
     ]
 }
 
@@ -58,20 +50,20 @@ pub(super) fn encode(
     page: &mut MetricsPage,
 ) {
     let has_answered = runtime.is_some_and(Result::is_ok);
-    let success = match look {
-        Some((look, pods)) => could_be_read(look, pods),
-        None => PARTS.map(|part| Some(part == "runtime" && has_answered)),
+    let parts = match look {
+        Some((look, pods)) => parts(look, pods),
+        None => PARTS.map(|part| (Some(part == "runtime" && has_answered), Duration::ZERO)),
     };
-    let success = PARTS.into_iter().zip(success);
-    let success = success.filter_map(|(part, is)| Some(sample([("collector", part)], is?)));
+    let parts = PARTS.into_iter().zip(parts);
+    let success = parts.clone();
+    let success = success.filter_map(|(part, (is, _))| Some(sample([("collector", part)], is?)));
     let help =
         "Whether this part of the look at the node could be read; if not, its metrics are absent";
     page.gauge(plain("crisweep_collector_success"), help, success);
     let Some((look, state)) = look else { return };
-    let took = PARTS.into_iter().zip(durations(look));
     // A part without a time was not tried.
-    let took = took.filter(|(_, took)| !took.is_zero());
-    let took = took.map(|(part, took)| sample([("collector", part)], took));
+    let took = parts.filter(|(_, (_, took))| !took.is_zero());
+    let took = took.map(|(part, (_, took))| sample([("collector", part)], took));
     let help = "How long this part of the look at the node took";
     page.gauge(seconds("crisweep_collector_duration"), help, took);
     let source = look.pod_origin.source.label();
