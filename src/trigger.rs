@@ -237,7 +237,11 @@ impl Worker {
     /// Runs passes until the service shuts down; then ends the running pass and drops the rest.
     pub async fn run(&self) {
         let mut fleet = self.inner.fleet.changes();
+        let journal = &self.inner.runner.journal;
         while !self.inner.shutdown.is_cancelled() {
+            if let Some(history) = journal.late_history() {
+                self.restore(history);
+            }
             if let Some((queued, record)) = self.take_next() {
                 self.inner.fleet.want_slot(!queued.budgeted.is_empty());
                 self.run_one(&queued, &record).await;
@@ -249,6 +253,7 @@ impl Worker {
             self.show_waiting(&self.state());
             tokio::select! {
                 () = self.inner.wake.notified() => {}
+                () = journal.opened_late() => {}
                 _ = fleet.changed() => {}
                 () = self.due() => {}
                 () = self.inner.shutdown.cancelled() => {}

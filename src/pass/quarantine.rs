@@ -63,7 +63,9 @@ impl Quarantine {
     /// future, counts as a failure now: that postpones the next attempt, but never beyond the longest wait.
     pub fn restore(&mut self, past: Vec<PastFailure>, back_off: BackOff, now: Timestamp) {
         for failure in past {
-            let Some(id) = PodSandboxId::new(failure.id) else {
+            let id = PodSandboxId::new(failure.id);
+            // A failure of this process is the later one.
+            let Some(id) = id.filter(|id| !self.entries.contains_key(id)) else {
                 continue;
             };
             let usable = failure.at.filter(|at| is_set(*at));

@@ -7,9 +7,11 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
+use tokio::sync::Notify;
 
 use super::ages::ImageAges;
 use super::outage::OutageWrite;
+use super::passes::History;
 
 /// The key of errors in the API.
 pub(super) const JOURNAL: &str = "journal";
@@ -40,6 +42,10 @@ pub(super) struct WriterHealth {
     pub(super) outage: Mutex<Option<OutageWrite>>,
     /// Since when an outage lasts, as the database said when it was opened; taken by the next look.
     pub(super) earlier_outage: Mutex<Option<Timestamp>>,
+    /// What earlier runs left, if the database was opened after the start; taken by the worker.
+    pub(super) late_history: Mutex<Option<History>>,
+    /// Wakes the worker for it.
+    pub(super) opened_late: Notify,
 }
 
 impl WriterHealth {
@@ -54,6 +60,8 @@ impl WriterHealth {
             ages: Mutex::default(),
             outage: Mutex::default(),
             earlier_outage: Mutex::default(),
+            late_history: Mutex::default(),
+            opened_late: Notify::new(),
         }
     }
 
@@ -79,6 +87,11 @@ impl WriterHealth {
         if self.status.lock().errors.remove(JOURNAL).is_some() {
             tracing::info!("state can be written again");
         }
+    }
+
+    pub(super) fn found_late(&self, history: History) {
+        *self.late_history.lock() = Some(history);
+        self.opened_late.notify_one();
     }
 
     pub(super) fn noted(&self, is_locked: bool, is_open: bool) {

@@ -21,7 +21,7 @@ use super::hold;
 use super::lines::{Lines, LinesTo};
 use super::lock::LockHeld;
 use super::outage::OutageWrite;
-use super::passes::{self, RemovalEnd, RemovalIntent};
+use super::passes::{self, History, RemovalEnd, RemovalIntent};
 use super::store::{StateDir, Stored};
 use super::writer::{PassPhase, WaitingOutcomes, WriterJob};
 use crate::gc::Removal;
@@ -242,6 +242,19 @@ impl Journal {
     /// start.
     pub fn earlier_outage(&self) -> Option<Timestamp> {
         self.inner.as_deref()?.health.earlier_outage.lock().take()
+    }
+
+    /// Takes what earlier runs left, if the database was opened after the start.
+    pub fn late_history(&self) -> Option<History> {
+        self.inner.as_deref()?.health.late_history.lock().take()
+    }
+
+    /// Waits until the database was opened after the start.
+    pub async fn opened_late(&self) {
+        match self.inner.as_deref() {
+            Some(inner) => inner.health.opened_late.notified().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Asks the database, behind what waits to be written.

@@ -54,6 +54,8 @@ pub(super) struct StateDir {
     damage: Option<String>,
     /// Not all of the room is claimed.
     pub(super) claims: bool,
+    /// The history of earlier runs is handed over: a later opening would find this run's own passes too.
+    pub(super) gave_history: bool,
 }
 
 impl StateDir {
@@ -67,6 +69,7 @@ impl StateDir {
             database: None,
             damage: None,
             claims: true,
+            gave_history: false,
         }
     }
 

@@ -49,10 +49,16 @@ impl StateDir {
         opened: oneshot::Sender<Result<Stored, LockHeld>>,
     ) {
         // Its caller may wait no longer, or leave in this moment: then it goes on, and each pass that may remove asks for
-        // the lock again. The next start reports the earlier passes. A caller that is told of a holder drops the queue.
-        if let Err(Err(held)) = opened.send(self.open_or_go_on()) {
-            tracing::error!(%held, "the state directory answered late: another crisweep holds its lock");
-            self.health.failed(1, &held.to_string());
+        // the lock again. A caller that is told of a holder drops the queue.
+        let found = self.open_or_go_on();
+        self.gave_history = self.is_open();
+        match opened.send(found) {
+            Err(Err(held)) => {
+                tracing::error!(%held, "the state directory answered late: another crisweep holds its lock");
+                self.health.failed(1, &held.to_string());
+            }
+            Err(Ok(found)) => self.health.found_late(found.history),
+            Ok(()) => {}
         }
         loop {
             let job = match jobs.try_recv() {
@@ -148,10 +154,19 @@ impl StateDir {
         }
     }
 
-    /// Tries again: the last pass may have freed space.
-    fn reopen(&mut self) {
-        if let Err(held) = self.open_or_go_on() {
-            self.health.failed(1, &held.to_string());
+    /// Tries again: the last pass may have freed space. Returns who else holds the lock, if somebody does.
+    fn reopen(&mut self) -> Option<LockHeld> {
+        match self.open_or_go_on() {
+            Ok(found) => {
+                if self.is_open() && !std::mem::replace(&mut self.gave_history, true) {
+                    self.health.found_late(found.history);
+                }
+                None
+            }
+            Err(held) => {
+                self.health.failed(1, &held.to_string());
+                Some(held)
+            }
         }
     }
 
@@ -165,8 +180,6 @@ impl StateDir {
         if self.is_locked() && self.is_open() {
             return None;
         }
-        let held = self.open_or_go_on().err()?;
-        self.health.failed(1, &held.to_string());
-        Some(held)
+        self.reopen()
     }
 }

@@ -120,12 +120,19 @@ impl Worker {
             elapsed.checked_sub(age)
         };
         let mut state = self.state();
+        // Behind those of this process, if the database was opened after its first ones.
+        let newer = std::mem::take(&mut state.history.records);
         for pass in passes {
             if let (Some(began), Some(ended)) = (pass.started_at, pass.finished_at) {
                 state.admissions.remember(&pass, then(began), then(ended));
             }
             state.history.remember(Arc::new(PassRecord::new(pass)));
         }
+        for record in newer {
+            state.history.remember(record);
+        }
+        drop(state);
+        self.changed();
     }
 }
 

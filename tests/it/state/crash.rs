@@ -1,10 +1,11 @@
 //! Passes across the end of the process.
 
 use crisweep_sim::{Fault, Rpc};
+use rusqlite::Connection;
 use serde_json::json;
 
 use super::{integrity, kills, rows};
-use crate::support::wait::until_true;
+use crate::support::wait::{until, until_true};
 use crate::support::{Rig, nodes};
 
 pub(super) const INTERRUPTED: &str =
@@ -53,6 +54,40 @@ async fn a_pass_killed_in_the_middle_is_reported_with_its_counts_and_can_be_run_
     rig.crash().await;
     assert_eq!(rig.passes().await, before);
     assert_eq!(rig.metrics().await.get(INTERRUPTED), None);
+}
+
+#[tokio::test]
+async fn a_database_that_opens_after_the_start_still_tells_of_the_passes_before() {
+    let mut rig = Rig::start(nodes::litter(60), json!({})).await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let killed = rig.begin_gc("target=containers").await;
+    let state = rig.state_dir();
+    until_true("the first batch is written down", || {
+        rows(&state, "removals") >= 50
+    })
+    .await;
+    rig.kill().await;
+    rig.sim.clear_faults();
+    let other = Connection::open(state.join("crisweep.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    rig.begin().await;
+    assert!(rig.passes().await.is_empty());
+    other.execute_batch("ROLLBACK").unwrap();
+
+    let later = rig.gc("target=containers").await;
+    let passes = until("both are known", || async {
+        let passes = rig.passes().await;
+        (passes.len() == 2).then_some(passes)
+    })
+    .await;
+    assert_eq!(
+        (&passes[0]["id"], &passes[1]["id"]),
+        (&later["id"], &json!(killed))
+    );
+    assert_eq!(passes[1]["outcome"], "interrupted", "{passes:#?}");
+    let stored = rig.get("/api/v1/passes?outcome=interrupted").await.json();
+    assert_eq!(stored["passes"][0]["id"], killed, "{stored:#}");
+    rig.metrics().await.is(INTERRUPTED, 1.0);
 }
 
 #[tokio::test]
