@@ -2,16 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use super::Plan;
-use crate::model::{Images, Pods, Snapshot, Target};
+use super::{ImagePolicy, Plan, Policy};
+use crate::model::{ImageStore, Images, KeepReason, Pods, Snapshot, Target};
 
 /// Says that the pods are good enough to show. So they are in each plan with this source: no problem.
 pub const FROM_CACHE: &str =
     "the pods are those of the API server's watch cache; a pass asks the API server itself";
 
+/// Says why no image goes for its room.
+pub(super) const UNMEASURED: &str =
+    "the image file system could not be measured, so no image is removed to make room";
+
 impl Plan {
     /// Adds in words what the plan does not know. `lists`: those that may lack rows, and why.
-    pub fn add_doubts(&mut self, snapshot: &Snapshot, lists: Vec<(&'static str, String)>) {
+    pub fn add_doubts(
+        &mut self,
+        snapshot: &Snapshot,
+        policy: &Policy,
+        lists: Vec<(&'static str, String)>,
+    ) {
         let asked = |target| self.summary.contains_key(&target);
         let mut doubts = Vec::new();
         if lists.is_empty() && !snapshot.seen.is_all() {
@@ -35,10 +44,26 @@ impl Plan {
             let why = snapshot.logs.unread.iter().chain(&snapshot.logs.unwritable);
             doubts.extend(why.map(|why| format!("logs cannot be reached: {why}")));
         }
-        if let (true, Images::Unknown(why)) = (asked(Target::Images), &snapshot.images) {
-            doubts.push(format!("the images are unknown: {why}"));
+        match &snapshot.images {
+            Images::Unknown(why) if asked(Target::Images) => {
+                doubts.push(format!("the images are unknown: {why}"));
+            }
+            Images::Known(store) if self.lacks_usage(store, &policy.images) => {
+                doubts.push(UNMEASURED.to_owned());
+            }
+            Images::Known(_) | Images::Unknown(_) => {}
         }
         self.doubts = doubts;
+    }
+
+    /// Says whether images stay that might go if the usage of their file system were known.
+    fn lacks_usage(&self, store: &ImageStore, policy: &ImagePolicy) -> bool {
+        let mut kept = self.kept.iter();
+        let is_unmeasured = store.filesystem.is_none() && store.other_mount.is_none();
+        policy.enabled
+            && policy.makes_room()
+            && is_unmeasured
+            && kept.any(|it| it.reason == KeepReason::BelowThreshold)
     }
 }
 

@@ -156,7 +156,7 @@ impl Service {
             let snapshot = self.snapshot(look)?;
             let mut plan = gc::plan(&snapshot, policy, targets);
             plan.at_risk = at_risk(look, &snapshot, policy, targets);
-            plan.add_doubts(&snapshot, look.doubts().collect());
+            plan.add_doubts(&snapshot, policy, look.doubts().collect());
             plan.add_details(&snapshot, policy);
             let quarantine = self.quarantine.lock();
             plan.add_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());

@@ -57,7 +57,7 @@ async fn own(site: &Site, args: &PlanArgs) -> anyhow::Result<()> {
     }
     let mut plan = gc::plan(&snapshot, &policy, &args.pass.targets());
     plan.at_risk = at_risk(&look, &snapshot, &policy, &args.pass.targets());
-    plan.add_doubts(&snapshot, look.doubts().collect());
+    plan.add_doubts(&snapshot, &policy, look.doubts().collect());
     plan.add_details(&snapshot, &policy);
     plan.add_quarantine(|id| runner.quarantined(id));
     match args.pass.output {

@@ -160,7 +160,7 @@ fn simulate(args: &SimulateArgs, policies: Vec<Option<Policy>>) -> anyhow::Resul
                 escape::line(&violation)
             ));
         }
-        plan.add_doubts(&file.snapshot, Vec::new());
+        plan.add_doubts(&file.snapshot, &policy, Vec::new());
         plan.add_details(&file.snapshot, &policy);
         plans.push(plan);
     }

@@ -2,6 +2,7 @@
 
 use super::super::facts::{PlanFacts, span};
 use super::super::images::{ImageRule, space_wanted, used_percent};
+use super::super::notes::UNMEASURED;
 use super::super::{Subject, Verdict};
 use super::records::{and_more, record};
 use super::rules::{RuleName, switched};
@@ -109,8 +110,7 @@ impl PlanFacts<'_> {
             return other.why.clone();
         }
         let Some(usage) = store.filesystem else {
-            return "the image file system could not be measured, so no image is removed to make room"
-                .to_owned();
+            return UNMEASURED.to_owned();
         };
         let (high, low) = (rules.high_threshold_percent, rules.low_threshold_percent);
         if !rules.makes_room() {

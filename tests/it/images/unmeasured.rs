@@ -42,7 +42,10 @@ async fn a_pass_that_cannot_measure_the_disk_says_so_and_removes_by_age_alone() 
     rig.nothing_was_touched();
     let other = rig.gc("target=containers").await;
     assert_eq!(other["outcome"], "nothing-to-do", "{other:#}");
-    let (_, reason, row) = judged(&plan(&rig).await, &tag(0));
+    let planned = plan(&rig).await;
+    let doubts = planned["doubts"].to_string();
+    assert!(doubts.contains("could not be measured"), "{planned:#}");
+    let (_, reason, row) = judged(&planned, &tag(0));
     assert_eq!(reason, "below-threshold");
     let detail = row["detail"].as_str().unwrap();
     assert!(detail.contains("could not be measured"), "{detail}");
@@ -50,6 +53,7 @@ async fn a_pass_that_cannot_measure_the_disk_says_so_and_removes_by_age_alone() 
     // Where nothing but the age decides, nothing is missing.
     rig.configure(&prune());
     assert_eq!(rig.post("/-/reload").await.status, 200);
+    assert_eq!(plan(&rig).await["doubts"], Value::Null);
     let pass = rig.gc("target=images").await;
     assert_eq!(pass["targets"]["images"]["removed"], 3, "{pass:#}");
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
