@@ -251,10 +251,14 @@ impl<'a> Explainer<'a> {
     fn to_make_room(&self) -> Vec<String> {
         let rules = &self.facts.policy.images;
         let high = rules.high_threshold_percent;
+        let must_be = match self.facts.snapshot.images.filesystem() {
+            Some(_) => "the image file system must be",
+            None => "crisweep must be able to measure the image file system, which must be",
+        };
         let mut changes = vec![if rules.makes_room() {
             format!(
-                "the image file system must be {high} % full (policy.images.high_threshold_percent), and this image \
-                 among the least recently used"
+                "{must_be} {high} % full (policy.images.high_threshold_percent), and this image among the least \
+                 recently used"
             )
         } else {
             format!(

@@ -4,8 +4,9 @@ use super::*;
 use crate::gc::explain::Explanation;
 use crate::gc::{Plan, Policy};
 use crate::model::{
-    ConfigSource, Container, ContainerId, Coverage, Labels, ListCoverage, PodList, PodRef,
-    PodSandbox, PodSandboxId, PodSandboxState, PodSourceKind, PodUid, Pods, Snapshot, Text,
+    ConfigSource, Container, ContainerId, Coverage, FilesystemUsage, ImageStore, Images, Labels,
+    ListCoverage, PodList, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodSourceKind,
+    PodUid, Pods, Snapshot, Text,
 };
 
 fn subject(target: Target, pod_state: PodKnowledge) -> Subject {
@@ -45,7 +46,21 @@ fn container(subject: &Subject, state: ContainerState) -> Container {
 }
 
 fn change(subject: &Subject, verdict: Verdict) -> Vec<String> {
-    let snapshot = Snapshot::empty(Timestamp::UNIX_EPOCH);
+    let filesystem = FilesystemUsage {
+        capacity_bytes: 100,
+        available_bytes: 50,
+        used_bytes: 50,
+        inodes: 0,
+        inodes_free: 0,
+    };
+    let store = ImageStore {
+        filesystem: Some(filesystem),
+        ..ImageStore::default()
+    };
+    let snapshot = Snapshot {
+        images: Images::Known(store),
+        ..Snapshot::empty(Timestamp::UNIX_EPOCH)
+    };
     change_on(&snapshot, subject, verdict)
 }
 
@@ -261,6 +276,16 @@ fn what_makes_an_image_go_includes_the_switch() {
             "{what}"
         );
     }
+}
+
+#[test]
+fn a_disk_that_is_full_changes_nothing_while_it_cannot_be_measured() {
+    let image = subject(Target::Images, PodKnowledge::Unknown);
+    let snapshot = Snapshot::empty(Timestamp::UNIX_EPOCH);
+    let stays = Verdict::Keep(KeepReason::BelowThreshold);
+    let changes = change_on(&snapshot, &image, stays);
+    let words = "crisweep must be able to measure the image file system, which must be 85 % full";
+    assert!(changes[0].starts_with(words), "{changes:?}");
 }
 
 #[test]
