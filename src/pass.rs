@@ -302,7 +302,7 @@ impl<'a> PassRun<'a> {
             self.report_log_problems(look);
         }
         for target in targets {
-            self.tally.planned(&plan, *target);
+            self.tally.planned(&plan, *target, Vec::new());
         }
         Ok(())
     }

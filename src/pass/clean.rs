@@ -115,13 +115,15 @@ impl PassRun<'_> {
         let mut plan = self.plan(look, &[target].into(), &policy)?;
         self.report_plan_problems(target, round, look, &plan);
         // The runtime lists an object until its removal ends; the summary still counts it.
-        let in_flight = self.executor.ids_of(target);
+        let mut in_flight = self.executor.of(target);
         plan.removals
-            .retain(|it| !in_flight.contains(&it.subject.id));
+            .retain(|it| in_flight.remove(&it.subject.id).is_none());
         // What an earlier round left open is planned anew, if it is still due.
         let open = self.take_open(target);
         if round == 0 {
-            self.tally.planned(&plan, target);
+            // The summary lacks those that have ended before this look and are not noted yet.
+            self.tally
+                .planned(&plan, target, in_flight.into_values().collect());
         } else {
             self.tally.take_back(&open, target);
             self.drop_tried(target, &mut plan);

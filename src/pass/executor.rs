@@ -1,6 +1,6 @@
 //! Runs the removals of a batch, a few at a time; slow ones run on beside later batches.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +54,7 @@ struct RunningRemoval {
     at: Instant,
     target: Target,
     id: Text,
+    reason: RemoveReason,
     waits: NonDiskWait,
     task: AbortHandle,
 }
@@ -172,6 +173,7 @@ impl Executor {
             self.next_number += 1;
             self.in_flight.begin(number, &removal.subject);
             let (target, id) = (removal.subject.target, removal.subject.id.clone());
+            let reason = removal.reason;
             let context = RemovalContext::of(look, &removal, &self.remover);
             let (remover, batch) = (Arc::clone(&self.remover), batch.number);
             let task = self.running.spawn(async move {
@@ -189,6 +191,7 @@ impl Executor {
                 at,
                 target,
                 id,
+                reason,
                 waits: NonDiskWait::No,
                 task,
             };
@@ -274,10 +277,10 @@ impl Executor {
         self.running.is_empty()
     }
 
-    /// Returns the objects of a target whose removal has begun and is not noted yet.
-    pub(super) fn ids_of(&self, target: Target) -> BTreeSet<Text> {
+    /// Returns the objects of a target whose removal has begun and is not noted yet, and why they go.
+    pub(super) fn of(&self, target: Target) -> BTreeMap<Text, RemoveReason> {
         let started = self.started.values().filter(|it| it.target == target);
-        started.map(|it| it.id.clone()).collect()
+        started.map(|it| (it.id.clone(), it.reason)).collect()
     }
 
     /// Waits until a removal ends, a moment passes, or the pass must end.

@@ -164,7 +164,7 @@ impl PassRun<'_> {
     fn count_going(&self, pods: &BTreeSet<PodUid>, before: &Look) -> usize {
         let mut going = self.tally.gone.clone();
         for target in [Target::Containers, Target::Sandboxes] {
-            let under_way = self.executor.ids_of(target).into_iter();
+            let under_way = self.executor.of(target).into_keys();
             going.extend(under_way.map(|id| (target, id)));
         }
         let records = records(before);

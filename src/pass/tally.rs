@@ -91,8 +91,9 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Notes a target's plan in the report and in a line.
-    pub(super) fn planned(&self, plan: &Plan, target: Target) {
+    /// Notes a target's plan in the report and in a line. `in_flight`: why those go that this pass removes and this plan
+    /// does not.
+    pub(super) fn planned(&self, plan: &Plan, target: Target, in_flight: Vec<RemoveReason>) {
         let Some(summary) = plan.summary.get(&target) else {
             return;
         };
@@ -107,7 +108,8 @@ impl<'a> Tally<'a> {
             // This plan has the objects that an earlier plan of the pass left, except logs.
             if target != Target::Logs {
                 (report.planned, report.reasons) = (0, BTreeMap::new());
-                for (reason, count) in self.not_planned_again(target, plan) {
+                let again = self.not_planned_again(target, plan).into_iter();
+                for (reason, count) in again.chain(in_flight.into_iter().map(|it| (it, 1))) {
                     report.plan(reason, count);
                 }
             }

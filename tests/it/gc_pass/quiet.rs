@@ -161,6 +161,22 @@ async fn a_removal_that_takes_longer_than_the_rest_is_not_begun_a_second_time() 
 }
 
 #[tokio::test]
+async fn a_removal_that_ends_during_the_rest_stays_planned_and_hides_no_failure() {
+    let slow = old(8).cni(Cni::slow(seconds(2)));
+    let stuck = old(9).cni(Cni::failing());
+    let node = nodes::healthy().pods(6, old).pod(slow).pod(stuck);
+    let rig = Rig::with(node.build(), lagging(1), changes("4s")).await;
+    let pass = rig.gc("").await;
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&report["planned"], &report["removed"], &report["remaining"]),
+        (&json!(8), &json!(7), &json!(1)),
+        "{pass:#}"
+    );
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+}
+
+#[tokio::test]
 async fn on_lists_that_fit_the_newest_record_waits_until_the_pod_was_seen_over() {
     let node = nodes::healthy()
         .pods(3, |n| {
