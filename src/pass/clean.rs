@@ -402,7 +402,8 @@ impl PassRun<'_> {
             kept.map(|k| (k.subject.id.as_str(), k.reason)).collect();
         let wanted = fresh.removals.iter();
         let wanted: BTreeSet<&str> = wanted.map(|it| it.subject.id.as_str()).collect();
-        let (due, others) = gc::plan::still_due(due, &fresh);
+        let (mut due, others) = gc::plan::still_due(due, &fresh);
+        self.take_reasons(&mut due, &fresh);
         // The plan hides an image if the removal of another record of its id failed.
         let images = look.store.known().filter(|_| target == Target::Images);
         let images = images.into_iter().flat_map(|store| store.rows.iter());

@@ -116,6 +116,26 @@ impl PassRun<'_> {
         self.still_due(look, Target::Images, queue)
     }
 
+    /// Takes over why a later plan removes what is due: an image that was to make room may be old by now, and then goes
+    /// whether there is room or not.
+    pub(super) fn take_reasons(&self, due: &mut [Removal], later: &Plan) {
+        let later = later.removals_of(Target::Images);
+        let later = later.map(|it| (it.subject.id.as_str(), it.reason));
+        let later: BTreeMap<&str, RemoveReason> = later.collect();
+        self.record.update(|pass| {
+            let Some(report) = pass.targets.get_mut(&Target::Images) else {
+                return;
+            };
+            for removal in due {
+                if let Some(reason) = later.get(removal.subject.id.as_str()) {
+                    report.unplan(removal.reason);
+                    report.plan(*reason, 1);
+                    removal.reason = *reason;
+                }
+            }
+        });
+    }
+
     /// Says whether a further round may free space; reports missing space if not. Where removals failed, other images
     /// may make the room.
     pub(super) fn may_gain(&mut self, look: &Look, has_removed: bool, has_failed: bool) -> bool {

@@ -126,6 +126,42 @@ async fn images_that_free_more_than_is_listed_go_only_down_to_the_low_mark() {
     );
 }
 
+/// Room is there after the first one, and by then the others have been unused for `max_age`.
+#[tokio::test]
+async fn images_that_were_to_make_room_and_are_old_by_now_go_for_their_age() {
+    // 10 images are listed with 1 MiB and use 4, others use 6; 10 MiB of other data: 88 %.
+    let disk = Tmpfs::mount(SIZE_MIB);
+    fill(disk.path(), 10);
+    let options = Options {
+        mountpoint: Some(disk.path().to_owned()),
+        image_files: Some(disk.path().to_owned()),
+        image_file_weight: 4,
+        ..Options::default()
+    };
+    let node = (0..10).fold(idle(0), |node, number| node.image(&tag(number), MIB));
+    let mut changes = thresholds(84, 84, 50);
+    changes["policy"]["images"]["max_age"] = json!("3s");
+    let rig = Rig::with(node.build(), options, changes).await;
+    rig.sim.set_fault(Rpc::RemoveImage, Fault::hang());
+    let id = rig.begin_gc("target=images").await;
+    until("all are old", || async {
+        let plan = plan(&rig).await;
+        let removals = plan["removals"].as_array().unwrap();
+        let is_old = |it: &&Value| it["reason"] == "age";
+        (removals.iter().filter(is_old).count() == 10).then_some(())
+    })
+    .await;
+    rig.sim.clear_faults();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    let report = &pass["targets"]["images"];
+    assert_eq!(
+        report["reasons"],
+        json!({ "space": 1, "age": 9 }),
+        "{pass:#}"
+    );
+}
+
 #[tokio::test]
 async fn between_the_thresholds_nothing_is_removed() {
     let disk = Tmpfs::mount(SIZE_MIB);
