@@ -32,6 +32,8 @@ fn values(cluster: &Cluster) -> Value {
                 "sandboxes": { "min_age": "1s", "max_dead": 0 },
             },
             "pods": { "settle": "1s", "quiet": "5s" },
+            // The image file system is this machine's, however full.
+            "thresholds": { "image_fs_used_percent": 0 },
             "brakes": { "cooldown": "0s" },
             "events": { "enabled": true },
         },
