@@ -546,6 +546,28 @@ fn a_lock_whose_holder_the_disk_tells_late_stops_passes_until_it_is_free() {
     }
 }
 
+#[test]
+fn what_earlier_runs_left_is_handed_over_late_and_only_once() {
+    let dir = tempfile::tempdir().unwrap();
+    live(dir.path(), &[at(ended(1))]);
+    let (queue, jobs) = sync_channel(8);
+    let writer = state_dir(dir.path(), SMALL);
+    let health = Arc::clone(&writer.health);
+    let path = file(dir.path());
+    let reopens: WriterJob = Box::new(move |writer| {
+        let found = writer.health.late_history.lock().take().unwrap();
+        assert_eq!(found.ended, [ended(1)]);
+        fs::remove_file(path).unwrap();
+        assert!(writer.lock().is_none() && writer.is_open());
+    });
+    queue.send(reopens).unwrap();
+    drop(queue);
+    // Its caller waits no longer.
+    let (opened, _) = oneshot::channel();
+    writer.run(&jobs, opened);
+    assert!(health.late_history.lock().is_none());
+}
+
 /// On btrfs a write to shared memory on a full disk ends the process.
 #[test]
 fn on_btrfs_others_read_the_database_without_memory_to_share() {

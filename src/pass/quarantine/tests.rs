@@ -91,6 +91,9 @@ fn a_restart_keeps_failures_and_next_try() {
     assert_eq!((known.failures, known.next_try), (3, at(100 + 240)));
     assert_eq!(known.error, "plugin failed");
     assert_eq!(fail(&mut quarantine, "a", at(400)), 480, "the fourth");
+    // A database that opens late knows less than this process.
+    quarantine.restore(vec![past("a", 3, Some(at(100)))], BACK_OFF, at(500));
+    assert_eq!(quarantine.get(&sandbox("a")).unwrap().failures, 4);
 }
 
 #[test]
