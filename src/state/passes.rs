@@ -174,18 +174,19 @@ pub(super) fn put_intended(
     let mut put = writing.sql.prepare_cached(&put)?;
     // One that did not begin in an earlier batch.
     let again = format!(
-        "UPDATE removals SET batch = ?, intended_at = {NOW} WHERE id = ? AND pass_id = ? AND target = ? AND result IS NULL"
+        "UPDATE removals SET batch = ?, reason = ?, intended_at = {NOW} \
+         WHERE id = ? AND pass_id = ? AND target = ? AND result IS NULL"
     );
     let mut again = writing.sql.prepare_cached(&again)?;
     for object in objects {
-        let same = (object.batch, &object.id, pass_id, object.target.label());
-        if again.execute(same)? > 0 {
+        let (target, reason) = (object.target.label(), object.reason.label());
+        if again.execute((object.batch, reason, &object.id, pass_id, target))? > 0 {
             continue;
         }
         put.execute((
             pass_id,
             object.batch,
-            object.target.label(),
+            target,
             &object.id,
             &object.name,
             object.attempt,
@@ -193,7 +194,7 @@ pub(super) fn put_intended(
             &object.pod_namespace,
             &object.pod_name,
             object.created_at.as_millisecond(),
-            object.reason.label(),
+            reason,
         ))?;
     }
     forget_removals(writing)

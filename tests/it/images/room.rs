@@ -160,6 +160,10 @@ async fn images_that_were_to_make_room_and_are_old_by_now_go_for_their_age() {
         json!({ "space": 1, "age": 9 }),
         "{pass:#}"
     );
+    let rows = rig.get("/api/v1/removals").await.json();
+    let of_age = rows["removals"].as_array().unwrap().iter();
+    let of_age = of_age.filter(|row| row["reason"] == "age");
+    assert_eq!(of_age.count(), 9, "{rows:#}");
 }
 
 #[tokio::test]
