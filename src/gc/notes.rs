@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::images::space_wanted;
 use super::{ImagePolicy, Plan, Policy};
 use crate::model::{ImageStore, Images, KeepReason, Pods, Snapshot, Target};
 
@@ -48,22 +49,22 @@ impl Plan {
             Images::Unknown(why) if asked(Target::Images) => {
                 doubts.push(format!("the images are unknown: {why}"));
             }
-            Images::Known(store) if self.lacks_usage(store, &policy.images) => {
-                doubts.push(UNMEASURED.to_owned());
-            }
-            Images::Known(_) | Images::Unknown(_) => {}
+            Images::Known(store) => doubts.extend(self.no_room(store, &policy.images)),
+            Images::Unknown(_) => {}
         }
         self.doubts = doubts;
     }
 
-    /// Says whether images stay that might go if the usage of their file system were known.
-    fn lacks_usage(&self, store: &ImageStore, policy: &ImagePolicy) -> bool {
+    /// Says why no image goes for room, if images stay that might go if the usage of their file system were known.
+    fn no_room(&self, store: &ImageStore, policy: &ImagePolicy) -> Option<String> {
         let mut kept = self.kept.iter();
-        let is_unmeasured = store.filesystem.is_none() && store.other_mount.is_none();
-        policy.enabled
-            && policy.makes_room()
-            && is_unmeasured
-            && kept.any(|it| it.reason == KeepReason::BelowThreshold)
+        let stay = kept.any(|it| it.reason == KeepReason::BelowThreshold);
+        match &store.other_mount {
+            _ if !policy.enabled || !stay || store.filesystem.is_some() => None,
+            Some(other) => (space_wanted(policy, other.usage) > 0)
+                .then(|| format!("no image is removed to make room: {}", other.why)),
+            None => policy.makes_room().then(|| UNMEASURED.to_owned()),
+        }
     }
 }
 

@@ -425,7 +425,10 @@ async fn a_mount_with_less_in_use_than_the_images_take_is_another_one() {
         assert!(error.contains("it is another file system"), "{error}");
     }
     rig.nothing_was_touched();
-    let (_, reason, row) = judged(&plan(&rig).await, &tag(0));
+    let planned = plan(&rig).await;
+    let doubts = planned["doubts"].to_string();
+    assert!(doubts.contains("another file system"), "{planned:#}");
+    let (_, reason, row) = judged(&planned, &tag(0));
     assert_eq!(reason, "below-threshold");
     let detail = row["detail"].as_str().unwrap();
     assert!(detail.contains("another file system"), "{detail}");
