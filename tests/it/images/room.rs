@@ -140,7 +140,7 @@ async fn images_that_were_to_make_room_and_are_old_by_now_go_for_their_age() {
     };
     let node = (0..10).fold(idle(0), |node, number| node.image(&tag(number), MIB));
     let mut changes = thresholds(84, 84, 50);
-    changes["policy"]["images"]["max_age"] = json!("3s");
+    changes["policy"]["images"]["max_age"] = json!("5s");
     let rig = Rig::with(node.build(), options, changes).await;
     rig.sim.set_fault(Rpc::RemoveImage, Fault::hang());
     let id = rig.begin_gc("target=images").await;
