@@ -235,13 +235,14 @@ fn ask(
     let node = &config.node.name;
     let mut admissions = Vec::with_capacity(alerts.len());
     let (mut places, mut triggers) = (Vec::new(), Vec::new());
-    // Resolved alerts first: a resolved alert must not take back the pass that a firing alert of the same call
-    // asks for.
-    let (resolved, firing): (Vec<_>, Vec<_>) = alerts
-        .iter()
-        .enumerate()
-        .partition(|(_, (status, _))| *status == WebhookStatus::Resolved);
-    for (place, (status, alert)) in resolved.into_iter().chain(firing) {
+    // What asks for passes comes after all these. The end of a hold lets waiting passes begin, so it comes after what
+    // else holds, and after what is withdrawn.
+    let mut order: Vec<_> = alerts.iter().enumerate().collect();
+    order.sort_by_key(|(_, (status, alert))| match status {
+        WebhookStatus::Firing => 0,
+        WebhookStatus::Resolved => 1 + i32::from(alert.is_hold()),
+    });
+    for (place, (status, alert)) in order {
         if alert.is_too_long() {
             admissions.push((place, too_long()));
             continue;

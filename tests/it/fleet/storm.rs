@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::alerts::hook::{alert, asks, pass_of, resolved, sent};
+use crate::alerts::hook::{alert, asks, pass_of, resolved, send, sent};
 use crate::support::kubelet::{PodServer, Reply};
 use crate::support::{Rig, nodes, until};
 
@@ -59,6 +59,29 @@ async fn the_late_end_of_an_earlier_storm_does_not_end_the_present_one() {
     sent(&rig, over, 200, "resolved").await;
     let status = rig.get("/api/v1/status").await.json();
     assert_eq!(status["brakes"]["holding"], json!([]));
+}
+
+#[tokio::test]
+async fn no_pass_begins_in_the_middle_of_a_call_that_withdraws_or_holds_it() {
+    let mut other_storm = storm();
+    other_storm["fingerprint"] = json!("other");
+    for (last, state) in [(other_storm, "queued"), (resolved(asks("all")), "done")] {
+        let rig = Rig::start(nodes::litter(2), json!({})).await;
+        sent(&rig, storm(), 200, "holds").await;
+        let id = pass_of(&sent(&rig, asks("all"), 202, "accepted").await);
+        // They give a pass the time to begin after the first of the call.
+        let others = (0..8000).map(|number| {
+            let labels = json!({ "alertname": number.to_string(), "crisweep": "logs" });
+            json!({ "status": "resolved", "labels": labels })
+        });
+        let first = std::iter::once(resolved(storm()));
+        let call = first.chain(others).chain([last]).collect();
+        let answer = send(&rig, call).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let pass = rig.pass(&id).await;
+        assert_eq!(pass["state"], state, "{pass:#}");
+        rig.nothing_was_touched();
+    }
 }
 
 #[tokio::test]
