@@ -174,6 +174,11 @@ async fn mode_and_the_last_reload_are_shown() {
     rig.configure(&json!({ "mode": "observe" }));
     assert_eq!(rig.post("/-/reload").await.status, 200);
     assert!(shown(&rig, 0.0, 1.0).await > started);
+    // A thread of its own writes the log.
+    until_true("both are logged", || {
+        rig.logged("configuration in force").len() == 2
+    })
+    .await;
     let lines = rig.logged("configuration in force");
     assert_eq!(
         (&lines[0]["mode"], &lines[1]["mode"]),
