@@ -1,8 +1,8 @@
 //! The files below the log roots: reads their names and a log's end, and removes what its caller names. Never decides.
 //!
-//! Never follows a link out of a root or crosses a mount: everything is opened below the root's descriptor
-//! with `openat2` (Linux 5.6), which refuses both. Without it nothing is removed. All functions here block:
-//! run them on `system::blocking`.
+//! Never reads or removes through a link out of a root or across a mount: everything is opened below the root's
+//! descriptor with `openat2` (Linux 5.6), which refuses both. Without it nothing is removed. Only whether a link's log
+//! exists is asked through the link. All functions here block: run them on `system::blocking`.
 
 mod remove;
 mod scan;
