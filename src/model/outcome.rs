@@ -55,8 +55,9 @@ labelled! {
 }
 
 /// How one removal ended, as the journal writes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "result", rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum RemovalOutcome {
     /// crisweep removed it.
     Removed {

@@ -1,9 +1,9 @@
 //! Passes and removals as JSON lines, on standard output or in a file, for shipping. Written by a thread of its own: a
 //! hung disk or a reader that does not read costs lines, never a pass.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,7 @@ use rustix::fs::OFlags;
 use serde::{Serialize, Serializer};
 use tokio::sync::watch;
 
+use super::files::FileIdentity;
 use super::passes::RemovalEnd;
 use crate::model::{Pass, escape};
 use crate::system::clock;
@@ -166,12 +167,10 @@ fn run(to: &LinesTo, lines: &Receiver<String>, health: &LineHealth) {
 
 /// Appends a line; opens the file anew if its path leads to another one by now.
 fn append(open: &mut Option<File>, path: &Path, line: &str) -> io::Result<()> {
-    if let Some(file) = open {
-        let ours = file.metadata()?;
-        let there = fs::symlink_metadata(path);
-        if there.map_or(true, |it| (it.dev(), it.ino()) != (ours.dev(), ours.ino())) {
-            *open = None;
-        }
+    if let Some(file) = open
+        && !FileIdentity::of(&file.metadata()?).is_at(path)
+    {
+        *open = None;
     }
     let file = match open {
         Some(file) => file,

@@ -202,15 +202,12 @@ pub(super) fn put_intended(
 
 pub(super) fn put_outcome(writing: &Writing<'_>, ended: &RemovalEnd) -> rusqlite::Result<()> {
     let (pass_id, object) = (ended.pass.as_str(), &ended.object);
-    let (result, class, why, freed) = match &ended.outcome {
-        RemovalOutcome::Removed { freed_bytes } => ("removed", None, None, *freed_bytes),
-        RemovalOutcome::AlreadyGone => ("already-gone", None, None, None),
-        RemovalOutcome::Skipped { why } => ("skipped", None, Some(why), None),
-        RemovalOutcome::Failed { class, why, .. } => {
-            ("failed", Some(class.label()), Some(why), None)
-        }
-        RemovalOutcome::Lost { why } => ("lost", None, Some(why), None),
-        RemovalOutcome::NotBegun => ("skipped", None, None, None),
+    let result: &str = (&ended.outcome).into();
+    let (class, why, freed) = match &ended.outcome {
+        RemovalOutcome::Removed { freed_bytes } => (None, None, *freed_bytes),
+        RemovalOutcome::AlreadyGone | RemovalOutcome::NotBegun => (None, None, None),
+        RemovalOutcome::Skipped { why } | RemovalOutcome::Lost { why } => (None, Some(why), None),
+        RemovalOutcome::Failed { class, why, .. } => (Some(class.label()), Some(why), None),
     };
     let why = why.map(|why| cut_at(why, ERROR_MAX));
     let mut put = writing.sql.prepare_cached(&format!(
