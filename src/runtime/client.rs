@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::connection::{RuntimeConnection, request};
+use self::fallback::{FallbackList, ListFilter};
 use self::framing::{Awaits, Checked, Encoding};
 pub use self::settings::{LogRoots, Settings, below};
 use super::{ContainerStatus, Defect, Error, Listing, SandboxStatus, Version, convert};
@@ -133,12 +134,12 @@ impl Client {
     /// Lists every container, in the best way that works. If some may be missing, the answer says so
     /// ([`Listing::coverage`]).
     pub async fn list_containers(&self) -> Result<Listing<Container>, Error> {
-        fallback::containers(self).await
+        fallback::read::<cri::ContainerRow>(self).await
     }
 
     /// Lists every pod sandbox, in the same way.
     pub async fn list_pod_sandboxes(&self) -> Result<Listing<PodSandbox>, Error> {
-        fallback::sandboxes(self).await
+        fallback::read::<cri::PodSandboxRow>(self).await
     }
 
     /// Lists every image. The interface has no filter by parts.
@@ -255,33 +256,19 @@ impl Client {
     /// Lists the containers of a sandbox. A row without a container id or sandbox id is an error, because it
     /// could be one of them.
     pub async fn containers_of_sandbox(&self, id: &PodSandboxId) -> Result<Vec<Container>, Error> {
-        let filter = cri::ContainerFilter {
-            pod_sandbox_id: id.to_string(),
-            ..Default::default()
-        };
-        let rows = self.filtered(filter).await?;
-        let astray = rows.iter().filter(|it| it.sandbox_id.is_stand_in());
-        none_lacks_an_id(lists::CONTAINERS.unary.name(), astray.count())?;
-        // Some servers ignore some filters and send every row.
-        Ok(rows
-            .into_iter()
-            .filter(|container| container.sandbox_id == *id)
-            .collect())
+        let is_astray = |row: &Container| row.sandbox_id.is_stand_in();
+        let is_its = |row: &Container| row.sandbox_id == *id;
+        let part = ListFilter::Sandbox(id.clone());
+        self.containers_of(part, is_astray, is_its).await
     }
 
     /// Lists a pod's containers, in any state. A row without an id is an error, because it could be one of
     /// them.
     pub async fn containers_of_pod(&self, uid: &PodUid) -> Result<Vec<Container>, Error> {
-        let filter = cri::ContainerFilter {
-            label_selector: convert::selector_of(uid),
-            ..Default::default()
-        };
-        let rows = self.filtered(filter).await?;
-        let nameless = rows.iter().filter(|it| it.id.is_stand_in());
-        none_lacks_an_id(lists::CONTAINERS.unary.name(), nameless.count())?;
-        // Some servers ignore some filters and send every row.
+        let is_astray = |row: &Container| row.id.is_stand_in();
         let is_its = |row: &Container| row.pod.as_ref().is_some_and(|pod| pod.uid == *uid);
-        Ok(rows.into_iter().filter(is_its).collect())
+        let part = ListFilter::Pod(uid.clone());
+        self.containers_of(part, is_astray, is_its).await
     }
 
     /// Says whether the runtime has a container or sandbox of a pod, in any state. A row without an id is an
@@ -290,43 +277,36 @@ impl Client {
         if !self.containers_of_pod(uid).await?.is_empty() {
             return Ok(true);
         }
-        let filter = cri::PodSandboxFilter {
-            label_selector: convert::selector_of(uid),
-            ..Default::default()
-        };
-        let message = cri::ListPodSandboxRequest {
-            filter: Some(filter),
-        };
-        let sandboxes = self
-            .whole_page::<_, cri::PodSandboxRow>(lists::SANDBOXES.unary, message)
-            .await?;
+        let part = ListFilter::Pod(uid.clone());
+        let sandboxes = self.whole_part::<cri::PodSandboxRow>(part).await?;
         let mut pods = sandboxes.iter().filter_map(|row| row.pod.as_ref());
         Ok(pods.any(|pod| pod.uid == *uid))
     }
 
-    /// Lists the containers that a filter names; may also return others.
-    async fn filtered(&self, filter: cri::ContainerFilter) -> Result<Vec<Container>, Error> {
-        let filter = Some(filter);
-        let message = cri::ListContainersRequest { filter };
-        self.whole_page::<_, cri::ContainerRow>(lists::CONTAINERS.unary, message)
-            .await
+    /// Lists the containers of a part; refuses rows that may be of it.
+    async fn containers_of(
+        &self,
+        part: ListFilter,
+        is_astray: impl Fn(&Container) -> bool,
+        is_its: impl Fn(&Container) -> bool,
+    ) -> Result<Vec<Container>, Error> {
+        let mut rows = self.whole_part::<cri::ContainerRow>(part).await?;
+        let astray = rows.iter().filter(|row| is_astray(row)).count();
+        none_lacks_an_id(lists::CONTAINERS.unary.name(), astray)?;
+        // Some servers ignore some filters and send every row.
+        rows.retain(is_its);
+        Ok(rows)
     }
 
-    /// Reads one answer, each row of it anew; refuses rows without an id.
-    async fn whole_page<Q, R>(&self, rpc: lists::Rpc, message: Q) -> Result<Vec<R::Model>, Error>
-    where
-        Q: prost::Message + 'static,
-        R: convert::WireRow,
-    {
+    /// Reads a part of a list in one answer, each row of it anew; refuses rows without an id. May also return other
+    /// rows.
+    async fn whole_part<K: FallbackList>(&self, part: ListFilter) -> Result<Vec<K::Model>, Error> {
+        let (rpc, question) = (K::LIST.unary, (K::request(part), Encoding::Plain));
+        let shared = Arc::default();
         let page = self
             .runtime()
-            .page::<_, R>(
-                &Arc::default(),
-                rpc,
-                (message, Encoding::Plain),
-                self.timeout(),
-            )
-            .await?;
+            .page::<_, K>(&shared, rpc, question, self.timeout());
+        let page = page.await?;
         none_lacks_an_id(rpc.name(), page.malformed)?;
         Ok(page.rows)
     }

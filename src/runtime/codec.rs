@@ -119,31 +119,6 @@ fn complete(begun: &mut BytesMut, piece: &mut Bytes) -> Result<bool, wire::Error
     }
 }
 
-/// Reads one message. A row that cannot be decoded fails the message: its references are unknown, so the other
-/// rows prove nothing.
-pub fn read<R: WireRow>(message: Bytes) -> Result<ListChunk<R::Model>, ReadError> {
-    read_with::<R>(message, &mut Interner::default())
-}
-
-/// Reads one message; its rows share equal values with all that `shared` knows, and those known are not read anew.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_with<R: WireRow>(
-    mut message: Bytes,
-    shared: &mut Interner,
-) -> Result<ListChunk<R::Model>, ReadError> {
-    let mut page = ListChunk {
-        bytes: message.len() as u64,
-        ..ListChunk::default()
-    };
-    take_fields::<R>(&mut message, &mut page, shared)?;
-    if message.has_remaining() {
-        return Err(wire::Error::CutOff.into());
-    }
-    Ok(page)
-}
-
 /// Takes every whole field off the bytes and adds its row to the page. What is left begins a field.
 fn take_fields<R: WireRow>(
     bytes: &mut Bytes,
@@ -197,4 +172,4 @@ fn take_row(field: &Field, message: &mut Bytes) -> Result<Option<Bytes>, ReadErr
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::runtime) mod tests;

@@ -24,7 +24,6 @@ mod row_cache;
 #[cfg(test)]
 mod tests;
 
-use crisweep_proto::cri;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -35,7 +34,8 @@ use super::framing::Encoding;
 use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
 use crate::runtime::codec::ListChunk;
 use crate::runtime::{Error, ListMode, Listing};
-use fallback_list::{FallbackList, ListFilter, ListedRecord};
+use fallback_list::ListedRecord;
+pub(super) use fallback_list::{FallbackList, ListFilter};
 use found::FoundRows;
 use row_cache::RowCache;
 
@@ -178,15 +178,8 @@ impl Clock {
     }
 }
 
-pub(super) async fn containers(client: &Client) -> Result<Listing<Container>, Error> {
-    read::<cri::ContainerRow>(client).await
-}
-
-pub(super) async fn sandboxes(client: &Client) -> Result<Listing<PodSandbox>, Error> {
-    read::<cri::PodSandboxRow>(client).await
-}
-
-async fn read<K: FallbackList>(client: &Client) -> Result<Listing<K::Model>, Error> {
+/// Reads a list, in the best way that works.
+pub(super) async fn read<K: FallbackList>(client: &Client) -> Result<Listing<K::Model>, Error> {
     let clock = Clock::new(client.timeout());
     let mut listed = descend::<K>(client, clock).await?;
     let is_empty = listed.rows.is_empty() && listed.malformed == 0;

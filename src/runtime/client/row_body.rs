@@ -176,7 +176,8 @@ mod tests {
     use super::super::framing::{Awaits, Encoding, framed};
     use super::*;
     use crate::model;
-    use crate::runtime::codec::{ListChunk, read};
+    use crate::runtime::codec::ListChunk;
+    use crate::runtime::codec::tests::read;
     use crate::runtime::convert::Interner;
     use crate::runtime::defect::{Oversize, cause};
 

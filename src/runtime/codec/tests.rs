@@ -13,6 +13,30 @@ struct RowsAlone {
     rows: Vec<cri::ContainerRow>,
 }
 
+/// Reads one message. A row that cannot be decoded fails the message: its references are unknown, so the other
+/// rows prove nothing.
+pub(in crate::runtime) fn read<R: WireRow>(
+    message: Bytes,
+) -> Result<ListChunk<R::Model>, ReadError> {
+    read_with::<R>(message, &mut Interner::default())
+}
+
+/// Reads one message; its rows share equal values with all that `shared` knows, and those known are not read anew.
+fn read_with<R: WireRow>(
+    mut message: Bytes,
+    shared: &mut Interner,
+) -> Result<ListChunk<R::Model>, ReadError> {
+    let mut page = ListChunk {
+        bytes: message.len() as u64,
+        ..ListChunk::default()
+    };
+    take_fields::<R>(&mut message, &mut page, shared)?;
+    if message.has_remaining() {
+        return Err(wire::Error::CutOff.into());
+    }
+    Ok(page)
+}
+
 fn read_containers(bytes: impl Into<Bytes>) -> Result<ListChunk<crate::model::Container>, String> {
     read::<cri::ContainerRow>(bytes.into()).map_err(|error| error.to_string())
 }

@@ -14,7 +14,7 @@ use crisweep_proto::cri::{self, ContainerState as State, PodSandboxState as Sand
 
 /// A part of a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ListFilter {
+pub(in crate::runtime::client) enum ListFilter {
     /// Objects in this state, by its number.
     State(i32),
     /// Objects of this pod.
@@ -24,9 +24,7 @@ pub(super) enum ListFilter {
 }
 
 /// A record of a list.
-pub(super) trait ListedRecord: HasId {
-    /// The number of its state.
-    fn state(&self) -> i32;
+pub(in crate::runtime::client) trait ListedRecord: HasId {
     /// Its pod.
     fn pod(&self) -> Option<&PodUid>;
     /// The sandbox that it names, or itself.
@@ -39,7 +37,9 @@ pub(super) trait ListedRecord: HasId {
 pub(super) type ReadRecord<M> = (M, Vec<String>);
 
 /// A list that the fallbacks can read.
-pub(super) trait FallbackList: WireRow<Model: ListedRecord + Clone> {
+pub(in crate::runtime::client) trait FallbackList:
+    WireRow<Model: ListedRecord + Clone>
+{
     /// The request of its unary RPC.
     type Request: Message + 'static;
     /// The other list: it has records of the same pods.
@@ -68,16 +68,6 @@ pub(super) trait FallbackList: WireRow<Model: ListedRecord + Clone> {
 }
 
 impl ListedRecord for Container {
-    fn state(&self) -> i32 {
-        let state = match self.state {
-            ContainerState::Created => State::ContainerCreated,
-            ContainerState::Running => State::ContainerRunning,
-            ContainerState::Exited => State::ContainerExited,
-            ContainerState::Unknown => State::ContainerUnknown,
-        };
-        state.into()
-    }
-
     fn pod(&self) -> Option<&PodUid> {
         self.pod.as_ref().map(|pod| &pod.uid)
     }
@@ -92,14 +82,6 @@ impl ListedRecord for Container {
 }
 
 impl ListedRecord for PodSandbox {
-    fn state(&self) -> i32 {
-        let state = match self.state {
-            PodSandboxState::Ready => SandboxState::SandboxReady,
-            PodSandboxState::NotReady => SandboxState::SandboxNotready,
-        };
-        state.into()
-    }
-
     fn pod(&self) -> Option<&PodUid> {
         self.pod.as_ref().map(|pod| &pod.uid)
     }

@@ -171,7 +171,8 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         page: &ListChunk<M>,
     ) -> Vec<Box<str>> {
         let of_part = |row: &M| match part {
-            ListFilter::State(state) => row.state() == *state,
+            // A state is never a part: no row of it is kept for its list.
+            ListFilter::State(_) => false,
             ListFilter::Pod(uid) => row.pod() == Some(uid),
             ListFilter::Sandbox(id) => row.sandbox() == id,
         };

@@ -6,6 +6,7 @@ mod whole_pods;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 
+use crisweep_proto::cri;
 use tonic::Code;
 
 use super::*;
