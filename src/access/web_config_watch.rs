@@ -4,7 +4,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +16,7 @@ use super::rate_limit::TokenBucket;
 use super::tls::{HTTP_1, HTTP_2, Tls};
 use super::web_config::{Error, KeyRefusal, WebConfig};
 use crate::system::blocking::BlockingPool;
+use crate::system::file::FileStamp;
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -42,25 +42,10 @@ impl WebConfigInForce {
 }
 
 /// A file and what identified its content when it was last looked at.
-#[derive(Debug, PartialEq, Eq)]
-struct SeenFile {
-    path: PathBuf,
-    stamp: Option<Stamp>,
-}
+type SeenFile = (PathBuf, Option<FileStamp>);
 
-/// Device, inode, size, and the times of the last change of the content and of the file.
-type Stamp = ([u64; 3], [i64; 4]);
-
-impl SeenFile {
-    /// Follows links, so it sees when a link names another file.
-    fn look(path: &Path) -> Self {
-        let stamp = std::fs::metadata(path).ok().map(|it| {
-            let times = [it.mtime(), it.mtime_nsec(), it.ctime(), it.ctime_nsec()];
-            ([it.dev(), it.ino(), it.size()], times)
-        });
-        let path = path.to_owned();
-        Self { path, stamp }
-    }
+fn seen(path: &Path) -> SeenFile {
+    (path.to_owned(), FileStamp::at(path))
 }
 
 /// Watches one web configuration file and the files that it names.
@@ -82,9 +67,9 @@ impl WebConfigWatch {
     /// If anything cannot be used.
     pub fn open(path: &Path) -> Result<Arc<Self>, Error> {
         // Each file is looked at before it is read: a later change differs from what was seen.
-        let mut seen = vec![SeenFile::look(path)];
+        let mut seen = vec![seen(path)];
         let web = WebConfig::load(path)?;
-        seen.extend(web.files().map(SeenFile::look));
+        seen.extend(web.files().map(self::seen));
         let in_force = WebConfigInForce::load(web).map_err(|refusal| refusal.of(path))?;
         Ok(Arc::new(Self {
             path: path.to_owned(),
@@ -155,7 +140,7 @@ impl WebConfigWatch {
 
     /// Reads everything again if a file changed; says whether something new is in force.
     fn look(&self) -> Result<bool, Error> {
-        let has_changed = |file: &SeenFile| SeenFile::look(&file.path) != *file;
+        let has_changed = |(path, stamp): &SeenFile| FileStamp::at(path) != *stamp;
         if !self.seen.lock().iter().any(has_changed) {
             return Ok(false);
         }
@@ -189,14 +174,14 @@ impl WebConfigWatch {
 
     /// Reads everything. While the web configuration file cannot be used, certificates are still renewed.
     fn read_again(&self) -> Result<(), Error> {
-        let mut seen = vec![SeenFile::look(&self.path)];
+        let mut seen = vec![seen(&self.path)];
         let loaded = WebConfig::load(&self.path);
         let before = self.in_force().web.clone();
         let (web, read) = match loaded.and_then(|web| self.not_weaker(web, &before)) {
             Ok(web) => (web, Ok(())),
             Err(error) => (before, Err(error)),
         };
-        seen.extend(web.files().map(SeenFile::look));
+        seen.extend(web.files().map(self::seen));
         *self.seen.lock() = seen;
         let in_force = WebConfigInForce::load(web).map_err(|refusal| refusal.of(&self.path));
         // The web configuration file's own error comes first.

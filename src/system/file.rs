@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,6 +30,20 @@ pub struct FileOwner {
 impl From<FileOwner> for String {
     fn from(FileOwner { uid, gid }: FileOwner) -> Self {
         format!("{uid}:{gid}")
+    }
+}
+
+/// What tells a file from the next one, or from its next content, at the same path: device, inode, size, and the times
+/// of the last change of the content and of the file. An inode's number may be used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStamp([u64; 3], [i64; 4]);
+
+impl FileStamp {
+    /// Follows links, so it differs once a link names another file. `None`: there is no file.
+    pub fn at(path: &Path) -> Option<Self> {
+        let it = fs::metadata(path).ok()?;
+        let times = [it.mtime(), it.mtime_nsec(), it.ctime(), it.ctime_nsec()];
+        Some(Self([it.dev(), it.ino(), it.size()], times))
     }
 }
 

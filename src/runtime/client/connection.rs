@@ -1,6 +1,5 @@
 //! A connection to one socket, made on first use and again after it broke.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +17,7 @@ use super::framing::{Awaits, Checked, Encoding};
 use super::list_ways::ListWays;
 use super::{Error, Settings};
 use crate::runtime::convert::{Interner, WireRow};
+use crate::system::file::FileStamp;
 use crate::system::stall::StallGuard;
 
 /// How much of one answer the runtime may send ahead, which stays in memory until it is read. With the default
@@ -50,7 +50,7 @@ pub(super) struct RuntimeConnection {
     /// Made at a call, because making one needs a tokio runtime.
     channel: Mutex<Option<Channel>>,
     /// The file that the channel is connected to.
-    socket: Arc<Mutex<Option<SocketFile>>>,
+    socket: Arc<Mutex<Option<FileStamp>>>,
     /// Number of connections made, which identifies the present one.
     connections: Arc<AtomicU64>,
     connect_timeout: Duration,
@@ -134,7 +134,7 @@ impl RuntimeConnection {
     /// while the old one may hang in its end with our connection open. Calls in flight keep the old connection.
     fn leave_a_replaced_socket(&self) {
         let mut connected = self.socket.lock();
-        let there = SocketFile::at(&self.endpoint);
+        let there = FileStamp::at(&self.endpoint);
         if connected.is_some() && there.is_some() && *connected != there {
             let socket = self.endpoint.display();
             tracing::info!(%socket, "the runtime's socket was replaced; connecting anew");
@@ -152,7 +152,7 @@ impl RuntimeConnection {
             let path = Arc::clone(&path);
             async move {
                 // Before it connects: a file that is replaced in between must count as another one.
-                let file = SocketFile::at(&path);
+                let file = FileStamp::at(&path);
                 let stream = tokio::time::timeout(timeout, UnixStream::connect(path)).await??;
                 *socket.lock() = file;
                 connections.fetch_add(1, Ordering::AcqRel);
@@ -167,27 +167,6 @@ impl RuntimeConnection {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .http2_max_header_list_size(STATUS_BYTES_MAX)
             .connect_with_connector_lazy(connector)
-    }
-}
-
-/// What tells one socket file from the next one at the same path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SocketFile {
-    device: u64,
-    inode: u64,
-    /// An inode's number may be used again. Seconds and nanoseconds.
-    changed: (i64, i64),
-}
-
-impl SocketFile {
-    /// Reads it; `None` if there is none.
-    fn at(path: &Path) -> Option<Self> {
-        let file = std::fs::metadata(path).ok()?;
-        Some(Self {
-            device: file.dev(),
-            inode: file.ino(),
-            changed: (file.ctime(), file.ctime_nsec()),
-        })
     }
 }
 
