@@ -9,7 +9,6 @@ mod exec;
 mod kubeconfig;
 mod server;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use reqwest::{Client, Method, StatusCode, Url};
 
 use crate::outgoing::{self, ClientCache, ClientParts, HttpResponse, Secret, TlsConfig};
 use crate::system::blocking::BlockingPool;
+use crate::system::opaque_debug;
 pub use error::Error;
 use exec::{Credential, Plugin};
 use kubeconfig::ClusterAccess;
@@ -45,13 +45,7 @@ pub struct ApiClient {
 /// What makes a server another one: its URL, its name in TLS, and the CA that vouches for it.
 type ServerIdentity = (String, TlsConfig, Option<Vec<u8>>);
 
-impl fmt::Debug for ApiClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiClient")
-            .field("server", &self.server)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(ApiClient);
 
 impl ApiClient {
     /// Returns a client of the API server; it reads no file yet.

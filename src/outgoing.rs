@@ -10,7 +10,6 @@ mod names;
 mod secret;
 pub(crate) mod tls;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue};
@@ -18,6 +17,7 @@ use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 
 use crate::system::blocking::BlockingPool;
 use crate::system::file;
+use crate::system::opaque_debug;
 pub(crate) use client_cache::{ClientCache, ClientParts};
 pub use config::{
     Authorization, BasicAuth, HttpClientConfig, TlsConfig, TlsVersion, dns_name, is_secure_url,
@@ -92,14 +92,7 @@ pub struct HttpClient {
     clients: ClientCache<()>,
 }
 
-impl fmt::Debug for HttpClient {
-    /// Leaves the URL out, which may hold a password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpClient")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(HttpClient);
 
 impl HttpClient {
     /// Returns a client of the server at `url`; it reads no file yet.

@@ -11,6 +11,18 @@ pub mod pulse;
 pub mod stall;
 pub mod yaml;
 
+/// Implements `Debug` as the type's name alone, for what holds secrets or cannot be shown.
+macro_rules! opaque_debug {
+    ($name:ident) => {
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        }
+    };
+}
+pub(crate) use opaque_debug;
+
 /// Reads the wall clock. For what carries or is compared with its times; a pass plans by its look's `taken_at`.
 #[expect(clippy::disallowed_methods, reason = "the only place beside the look")]
 pub fn clock() -> jiff::Timestamp {

@@ -11,16 +11,17 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
+#[cfg(test)]
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use ring::hmac;
-use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::digest::{Digest, KEY, digest};
+use crate::system::opaque_debug;
 pub use hash::{BcryptHash, COST_MAX};
 
 /// Passwords that wait for their hash, that of the running computation included.
@@ -45,15 +46,18 @@ pub enum PasswordVerdict {
 }
 
 /// Checks passwords, and remembers the right ones. Cloning shares.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Passwords(Arc<PasswordsInner>);
 
+#[derive(Default)]
 struct PasswordsInner {
     /// The oldest makes room. Small enough to look through.
     right: Mutex<VecDeque<Digest>>,
     waiting: Mutex<BTreeMap<IpAddr, u32>>,
     /// One hash is computed at a time.
-    turn: Arc<Semaphore>,
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Rounds of bcrypt computed so far, as a measure of the time spent.
+    #[cfg(test)]
     rounds: AtomicU64,
 }
 
@@ -66,28 +70,13 @@ fn remember(digests: &mut VecDeque<Digest>, digest: Digest) {
     }
 }
 
-impl std::fmt::Debug for Passwords {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Passwords").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Passwords);
 
 /// What one check compares.
 struct PasswordCheck {
     hash: BcryptHash,
     is_known: bool,
     digest: Digest,
-}
-
-impl Default for Passwords {
-    fn default() -> Self {
-        Self(Arc::new(PasswordsInner {
-            right: Mutex::default(),
-            waiting: Mutex::default(),
-            turn: Arc::new(Semaphore::new(1)),
-            rounds: AtomicU64::new(0),
-        }))
-    }
 }
 
 impl Passwords {
@@ -107,9 +96,7 @@ impl Passwords {
         let Some(_place) = WaiterGuard::take(&self.0, peer) else {
             return PasswordVerdict::Busy;
         };
-        let Ok(turn) = Arc::clone(&self.0.turn).acquire_owned().await else {
-            return PasswordVerdict::Busy;
-        };
+        let turn = Arc::clone(&self.0.turn).lock_owned().await;
         // The same password may have been checked in the meantime.
         if self.0.remembers(&question) {
             return PasswordVerdict::Right;
@@ -124,8 +111,8 @@ impl Passwords {
         computing.await.unwrap_or(PasswordVerdict::Busy)
     }
 
-    /// Returns how many bcrypt rounds have been computed, as a measure of the time spent.
-    pub fn rounds(&self) -> u64 {
+    #[cfg(test)]
+    fn rounds(&self) -> u64 {
         self.0.rounds.load(Ordering::Relaxed)
     }
 
@@ -142,6 +129,7 @@ impl PasswordsInner {
 
     fn compute(&self, question: &PasswordCheck, password: &[u8]) -> PasswordVerdict {
         let hash = &question.hash;
+        #[cfg(test)]
         self.rounds.fetch_add(1 << hash.cost(), Ordering::Relaxed);
         let computed = hmac::sign(&KEY, &hash.compute(password));
         // Compares in constant time.

@@ -8,7 +8,6 @@ mod memory;
 mod quotas;
 mod wire;
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use super::digest::digest;
 use super::tokens::TOKEN_MAX_BYTES;
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::system::blocking::BlockingPool;
+use crate::system::opaque_debug;
 use crate::telemetry::{self, LineLimit};
 
 use memory::{AnswerCache, QuotaOwner};
@@ -59,13 +59,7 @@ pub struct Review {
     grants: Arc<AnswerCache<Answer<()>>>,
 }
 
-impl fmt::Debug for Review {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Review")
-            .field("client", &self.reviewer.client)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Review);
 
 /// What the API server answers.
 #[derive(Clone)]

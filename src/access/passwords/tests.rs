@@ -199,7 +199,7 @@ async fn a_flood_of_wrong_passwords_is_bounded_and_starves_no_remembered_one() {
     let passwords = Passwords::default();
     let users = users(&[("alice", hashed("secret"))]);
     assert_eq!(ask(&passwords, &users, 1, "alice", b"secret").await, Right);
-    let turn = passwords.0.turn.acquire().await.unwrap();
+    let turn = passwords.0.turn.lock().await;
     // One client may take its share and no more.
     flood(&passwords, &users, 2, WAITING_MAX_PER_PEER).await;
     assert_eq!(ask(&passwords, &users, 2, "alice", b"more").await, Busy);
@@ -228,7 +228,7 @@ async fn a_flood_of_wrong_passwords_is_bounded_and_starves_no_remembered_one() {
 async fn a_client_that_hangs_up_frees_its_place_in_the_queue() {
     let passwords = Passwords::default();
     let users = users(&[("alice", hashed("secret"))]);
-    let turn = passwords.0.turn.acquire().await.unwrap();
+    let turn = passwords.0.turn.lock().await;
     let waits = passwords.check(&users, peer(1), "alice", b"secret");
     let gone = tokio::time::timeout(Duration::from_millis(5), waits).await;
     assert!(gone.is_err());
