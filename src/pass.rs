@@ -2,6 +2,7 @@
 //!
 //! Runs one pass at a time; the worker (`trigger`) decides which.
 
+mod answers;
 mod batch;
 mod clean;
 mod end;

@@ -13,11 +13,10 @@ use super::command::text::{clipped, titled, wrapped_at};
 use super::output::{print, print_json};
 use super::screen::terminal_columns;
 use super::service::{NOT_UNDERSTOOD, ServiceQuery, Site};
-use crate::gc;
 use crate::gc::explain::{
-    ExplainAnswer, Explainer, Explanation, ObjectAnswer, PlanFacts, PodAnswer, RuleLine, RuleResult,
+    ExplainAnswer, Explanation, ObjectAnswer, PodAnswer, RuleLine, RuleResult,
 };
-use crate::model::{Targets, escape, short_duration};
+use crate::model::{escape, short_duration};
 
 /// How long the service may take: a look at the node takes up to 8 s.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -86,13 +85,8 @@ pub async fn run(site: Site, args: ExplainArgs) -> anyhow::Result<()> {
 
 /// Takes a look and explains from it.
 async fn own(site: &Site, id: &str) -> anyhow::Result<Value> {
-    let config = &site.config;
     let (runner, look) = looked(site).await?;
-    let snapshot = runner.snapshot(&look)?;
-    let plan = gc::plan(&snapshot, &config.policy, &Targets::all().0);
-    let facts = PlanFacts::of(&snapshot, &config.policy, &plan);
-    let explainer = Explainer::of(&facts, &plan, look.pod_origin.source);
-    let answer = explainer.answer(id, |id| runner.quarantined(id))?;
+    let answer = runner.explain(&look, &site.config.policy, id)??;
     Ok(serde_json::to_value(answer)?)
 }
 

@@ -31,7 +31,7 @@ pub struct ContainerExit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
     /// How many were asked.
-    pub calls: usize,
+    pub calls: u32,
     /// How long one of them took on average.
     pub mean: Duration,
 }

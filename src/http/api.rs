@@ -12,9 +12,8 @@ use super::guard::Requester;
 use super::{HttpError, HttpResult, QueryPairs, Service, clock, json};
 use crate::access::ClientKind;
 use crate::doctor::{Report, diagnose};
-use crate::gc;
-use crate::gc::explain::{ExplainAnswer, Explainer, NotFound, PREFIX_MIN, PlanFacts};
-use crate::model::{Pass, PodSandboxId, Target};
+use crate::gc::explain::{ExplainAnswer, NotFound, PREFIX_MIN};
+use crate::model::Pass;
 use crate::snapshot::Look;
 use crate::snapshot_file;
 use crate::state::{self, Parameters, PassFilter, RemovalFilter, SnapshotBefore};
@@ -168,23 +167,14 @@ async fn gone(service: &Service, id: &str) -> Option<String> {
     ))
 }
 
-/// Plans anew instead of sharing a plan: explanation and verdict must come from one snapshot and one policy.
+/// Explains from a look. Does not share a plan.
 pub(super) fn explanation(
     service: &Service,
     look: &Look,
     id: &str,
 ) -> Result<ExplainAnswer, HttpError> {
     let policy = &service.config().policy;
-    let (next_attempts, quarantine) = {
-        let mut quarantine = service.quarantine.lock();
-        (quarantine.next_attempts(look.taken_at), quarantine.clone())
-    };
-    let snapshot = look.snapshot(next_attempts)?;
-    let plan = gc::plan(&snapshot, policy, &Target::ALL.into());
-    let facts = PlanFacts::of(&snapshot, policy, &plan);
-    let explainer = Explainer::of(&facts, &plan, look.pod_origin.source);
-    let failures = |id: &str| quarantine.get(&PodSandboxId::new(id)?).cloned();
-    let answer = explainer.answer(id, failures);
+    let answer = service.worker.runner().explain(look, policy, id)?;
     answer.map_err(|error| match error {
         NotFound::Nothing(_) => HttpError::not_found(error.to_string()),
         NotFound::Ambiguous { .. } => HttpError::bad(error.to_string()),
@@ -244,7 +234,7 @@ fn zstd(file: Vec<u8>) -> Response {
 
 fn file(service: &Service, look: &Look) -> Result<Vec<u8>, HttpError> {
     let config = service.config();
-    let snapshot = service.snapshot(look)?;
+    let snapshot = service.worker.runner().snapshot(look)?;
     let file = snapshot_file::encode(&look.about(&config), &config.policy, &snapshot);
     file.map_err(|error| HttpError::internal(error.to_string()))
 }

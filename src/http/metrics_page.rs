@@ -96,10 +96,11 @@ async fn written(write: impl FnOnce() -> Result<String, fmt::Error> + Send + 'st
 impl Service {
     fn node_part(&self, look: &Arc<Look>) -> Result<Arc<NodePart>, fmt::Error> {
         let config = self.config();
-        let next_attempts = self.quarantine.lock().next_attempts(look.taken_at);
+        let runner = self.worker.runner();
+        let next_attempts = runner.quarantine.lock().next_attempts(look.taken_at);
         let of = (LookKey::new(look), Arc::clone(&config), next_attempts);
         self.fixed.node_parts.get(of, || {
-            let (policy, snapshot) = (&config.policy, self.snapshot(look).ok());
+            let (policy, snapshot) = (&config.policy, runner.snapshot(look).ok());
             let knowledge = snapshot.as_ref().map(|it| Knowledge::of(it, policy));
             let known = knowledge.as_ref();
             let plan = known.map(|it| summarize(it, &Targets::all().0));

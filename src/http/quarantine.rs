@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::Service;
-use crate::model::{Coverage, FailureClass, PodRef, PodSandbox, PodSandboxId, Quarantined};
-use crate::snapshot::Look;
+use crate::model::{Coverage, FailureClass, PodRef, PodSandboxId, Quarantined};
+use crate::snapshot::{Look, rows};
 
 /// Sandboxes that status and page list; the plan lists all.
 pub(super) const SHOWN_MAX: usize = 20;
@@ -32,17 +32,18 @@ impl Service {
     ) -> BTreeMap<FailureClass, usize> {
         let listed = listed(look);
         let exists = |id: &PodSandboxId| listed.as_ref().is_none_or(|listed| listed.contains(id));
-        self.quarantine.lock().by_class(exists)
+        self.worker.runner().quarantine.lock().by_class(exists)
     }
 
     /// Returns the quarantined sandboxes that are tried next.
     pub(super) fn quarantined_first(&self, look: Option<&Look>) -> Vec<QuarantinedSandbox> {
         let listed = listed(look);
-        let quarantine = self.quarantine.lock();
+        let quarantine = self.worker.runner().quarantine.lock();
         let all = quarantine.all().into_iter();
         let there = all.filter(|(id, _)| listed.as_ref().is_none_or(|it| it.contains(id)));
         let first = there.take(SHOWN_MAX).map(|(id, known)| {
-            let row = rows(look).iter().find(|row| row.id == *id);
+            let mut rows = look.into_iter().flat_map(|look| rows(&look.sandboxes));
+            let row = rows.find(|row| row.id == *id);
             QuarantinedSandbox {
                 id: id.to_string(),
                 pod: row.and_then(|row| row.pod.clone()),
@@ -50,13 +51,6 @@ impl Service {
             }
         });
         first.collect()
-    }
-}
-
-fn rows(look: Option<&Look>) -> &[PodSandbox] {
-    match look.map(|look| &look.sandboxes) {
-        Some(Ok(sandboxes)) => &sandboxes.rows,
-        Some(Err(_)) | None => &[],
     }
 }
 

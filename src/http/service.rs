@@ -17,15 +17,14 @@ use super::{HttpError, RequestLimits, clock};
 use crate::access::{self, Access};
 use crate::config::Config;
 use crate::doctor::Doctor;
-use crate::gc::{self, Plan, Policy};
+use crate::gc::{Plan, Policy};
 use crate::metrics::Metrics;
-use crate::model::{PodSandboxId, Snapshot, Target};
-use crate::pass::at_risk;
-use crate::pass::quarantine::Quarantine;
+use crate::model::Target;
 use crate::snapshot::{Look, NoSnapshot, Observer};
 use crate::state::Question;
 use crate::system::manager::Manager;
 use crate::system::memory;
+use crate::system::opaque_debug;
 use crate::telemetry::LineLimit;
 use crate::trigger::Worker;
 
@@ -53,8 +52,6 @@ pub struct Service {
     pub observer: Observer,
     /// Own counters.
     pub metrics: Metrics,
-    /// The quarantined sandboxes.
-    pub quarantine: Arc<Mutex<Quarantine>>,
     /// The configuration in force; a reload replaces it.
     pub(super) settings: watch::Sender<Arc<Config>>,
     /// The credentials in force; a reload replaces them.
@@ -90,11 +87,7 @@ pub(super) struct Fixed {
     pub(super) saved_plans: SavedPlans,
 }
 
-impl std::fmt::Debug for Fixed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fixed").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Fixed);
 
 impl Service {
     /// Begins with the configuration in force, and shows it in metrics and log.
@@ -109,7 +102,6 @@ impl Service {
         let service = Self {
             observer: runner.observer.clone(),
             metrics: runner.metrics.clone(),
-            quarantine: Arc::clone(&runner.quarantine),
             worker,
             settings,
             access: access::Current::new(access),
@@ -152,21 +144,9 @@ impl Service {
         targets: &BTreeSet<Target>,
     ) -> Result<Arc<Plan>, NoSnapshot> {
         let of = (LookKey::new(look), policy.clone(), targets.clone());
-        self.fixed.plans.get(of, || {
-            let snapshot = self.snapshot(look)?;
-            let mut plan = gc::plan(&snapshot, policy, targets);
-            plan.at_risk = at_risk(look, &snapshot, policy, targets);
-            plan.add_doubts(&snapshot, policy, look.doubts().collect());
-            plan.add_details(&snapshot, policy);
-            let quarantine = self.quarantine.lock();
-            plan.add_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());
-            Ok(plan)
-        })
-    }
-
-    /// Converts a look into a planning snapshot.
-    pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
-        look.snapshot(self.quarantine.lock().next_attempts(look.taken_at))
+        self.fixed
+            .plans
+            .get(of, || self.worker.runner().plan(look, policy, targets))
     }
 
     /// Returns the configuration in force.

@@ -439,7 +439,7 @@ pub(crate) struct PlanStatus {
 }
 
 fn judge(service: &Service, look: &Look) -> Option<PlanStatus> {
-    let snapshot = service.snapshot(look).ok()?;
+    let snapshot = service.worker.runner().snapshot(look).ok()?;
     let policy = &service.config().policy;
     Some(PlanStatus::of(look, &snapshot, policy))
 }

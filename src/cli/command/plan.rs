@@ -14,7 +14,6 @@ use crate::cli::screen::Screen;
 use crate::cli::service::{NOT_UNDERSTOOD, ServiceQuery, Site};
 use crate::gc;
 use crate::model::escape;
-use crate::pass::at_risk;
 
 /// How long the service may take: a look at a sick node takes up to 8 s, and then it plans.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -47,19 +46,15 @@ async fn own(site: &Site, args: &PlanArgs) -> anyhow::Result<()> {
     let mut policy = site.config.policy.clone();
     args.pass.options().apply_to(&mut policy);
     let (runner, look) = looked(site).await?;
-    let snapshot = runner.snapshot(&look)?;
-    if let Some(wait) = gc::kept_for_quiet(&snapshot, &policy, &args.pass.targets()) {
+    let (snapshot, targets) = (runner.snapshot(&look)?, args.pass.targets());
+    if let Some(wait) = gc::kept_for_quiet(&snapshot, &policy, &targets) {
         let seconds = wait.as_secs_f64();
         note(&format!(
             "more would go in {seconds:.0} s: finished pods must have been seen finished for pods.quiet; \
              crisweep gc waits for that"
         ));
     }
-    let mut plan = gc::plan(&snapshot, &policy, &args.pass.targets());
-    plan.at_risk = at_risk(&look, &snapshot, &policy, &args.pass.targets());
-    plan.add_doubts(&snapshot, &policy, look.doubts().collect());
-    plan.add_details(&snapshot, &policy);
-    plan.add_quarantine(|id| runner.quarantined(id));
+    let plan = runner.plan(&look, &policy, &targets)?;
     match args.pass.output {
         Output::Json => print_json(&plan),
         Output::Table => show(&ShownPlan::of(&plan)?, args),

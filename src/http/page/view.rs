@@ -221,7 +221,7 @@ impl NodeView {
 
 fn pods(service: &Service, look: &Look) -> PodsJudgement {
     let config = service.config();
-    match service.snapshot(look) {
+    match service.worker.runner().snapshot(look) {
         Ok(snapshot) => PodsJudgement::of(&Knowledge::of(&snapshot, &config.policy)),
         Err(_) => PodsJudgement::by_source(&look.pods),
     }
