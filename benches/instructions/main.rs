@@ -11,34 +11,40 @@
 mod fixture;
 #[path = "../support/node.rs"]
 mod node;
+#[path = "../support/rows.rs"]
+mod rows;
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use crisweep::gc::{self, Plan, Policy};
 use crisweep::metrics::Metrics;
 use crisweep::metrics::scrape::Format;
 use crisweep::model::Container;
-use crisweep::runtime::codec::{self, ListChunk};
+use crisweep::runtime::codec::ListChunk;
 use crisweep::runtime::convert::Interner;
 use crisweep::snapshot::Look;
 use crisweep_proto::cri;
 use fixture::{Fixture, both, fixture};
 use gungraun::{library_benchmark, library_benchmark_group, main};
+use parking_lot::Mutex;
+use rows::rows;
 
 type Containers = ListChunk<Container>;
+type Shared = Arc<Mutex<Interner>>;
 
-fn read(node: &Fixture, shared: &mut Interner) -> Containers {
-    shared.begin::<cri::ContainerRow>(1);
-    codec::read_with::<cri::ContainerRow>(node.containers.clone(), shared).expect("rows")
+fn read(node: &Fixture, shared: &Shared) -> Containers {
+    shared.lock().begin::<cri::ContainerRow>(1);
+    rows::<cri::ContainerRow>(node.containers.clone(), shared)
 }
 
-fn first(size: usize) -> (&'static Fixture, Interner) {
-    (fixture(size), Interner::default())
+fn first(size: usize) -> (&'static Fixture, Shared) {
+    (fixture(size), Shared::default())
 }
 
-fn later(size: usize) -> (&'static Fixture, Interner, Containers) {
-    let (node, mut shared) = first(size);
-    let earlier = read(node, &mut shared);
+fn later(size: usize) -> (&'static Fixture, Shared, Containers) {
+    let (node, shared) = first(size);
+    let earlier = read(node, &shared);
     (node, shared, earlier)
 }
 
@@ -55,17 +61,17 @@ fn looked(size: usize) -> (Look, Plan, Metrics) {
 #[library_benchmark]
 #[bench::of_1500(args = (1_500), setup = first)]
 #[bench::of_10000(args = (10_000), setup = first)]
-fn first_list((node, mut shared): (&Fixture, Interner)) -> (Containers, Interner) {
-    (black_box(read(node, &mut shared)), shared)
+fn first_list((node, shared): (&Fixture, Shared)) -> (Containers, Shared) {
+    (black_box(read(node, &shared)), shared)
 }
 
 #[library_benchmark]
 #[bench::of_1500(args = (1_500), setup = later)]
 #[bench::of_10000(args = (10_000), setup = later)]
 fn later_list(
-    (node, mut shared, earlier): (&Fixture, Interner, Containers),
-) -> (Containers, Interner, Containers) {
-    (black_box(read(node, &mut shared)), shared, earlier)
+    (node, shared, earlier): (&Fixture, Shared, Containers),
+) -> (Containers, Shared, Containers) {
+    (black_box(read(node, &shared)), shared, earlier)
 }
 
 #[library_benchmark]

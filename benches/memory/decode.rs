@@ -4,13 +4,14 @@
 use crisweep_proto::cri;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use crisweep::runtime::codec;
 use prost::Message;
 
 use crate::node;
+use crate::rows::rows;
 use crate::status::{Memory, mib};
 
 /// The first argument of a process that is to decode.
@@ -68,7 +69,7 @@ pub(crate) fn child(how: &str, file: &Path) {
     let message = Bytes::from(std::fs::read(file).expect("the answer"));
     let decode = |message: Bytes| -> Box<dyn std::any::Any> {
         if how == ROWS {
-            Box::new(codec::read::<cri::ContainerRow>(message).expect("rows"))
+            Box::new(rows::<cri::ContainerRow>(message, &Arc::default()))
         } else {
             Box::new(cri::ListContainersResponse::decode(message).expect("a message"))
         }

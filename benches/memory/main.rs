@@ -6,6 +6,8 @@
 mod decode;
 #[path = "../support/node.rs"]
 mod node;
+#[path = "../support/rows.rs"]
+mod rows;
 mod service;
 #[path = "../support/status.rs"]
 mod status;

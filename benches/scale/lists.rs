@@ -1,14 +1,16 @@
 //! Reading lists: over the socket, and the codec alone beside a full decode of the same bytes.
 
 use crisweep_proto::cri;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crisweep::runtime::{Client, LogRoots, Settings, codec};
+use crisweep::runtime::{Client, LogRoots, Settings};
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use prost::Message;
 
 use crate::fixture::{fixture, runtime};
+use crate::rows::rows;
 use crate::{SIZES, node};
 
 /// The simulated runtime runs in this process too, so its copying and encoding is included.
@@ -47,7 +49,7 @@ fn codec_containers(bencher: Bencher<'_, '_>, size: usize) {
     let bytes = fixture(size).containers.clone();
     bencher
         .counter(BytesCount::new(bytes.len()))
-        .bench_local(|| codec::read::<cri::ContainerRow>(black_box(bytes.clone())).expect("rows"));
+        .bench_local(|| rows::<cri::ContainerRow>(black_box(bytes.clone()), &Arc::default()));
 }
 
 #[divan::bench(args = SIZES, max_time = 5)]
@@ -55,7 +57,7 @@ fn codec_sandboxes(bencher: Bencher<'_, '_>, size: usize) {
     let bytes = fixture(size).sandboxes.clone();
     bencher
         .counter(BytesCount::new(bytes.len()))
-        .bench_local(|| codec::read::<cri::PodSandboxRow>(black_box(bytes.clone())).expect("rows"));
+        .bench_local(|| rows::<cri::PodSandboxRow>(black_box(bytes.clone()), &Arc::default()));
 }
 
 /// For comparison: a client that decodes every field of the whole answer at once.

@@ -8,6 +8,8 @@ mod lists;
 mod node;
 mod page;
 mod planning;
+#[path = "../support/rows.rs"]
+mod rows;
 
 /// Number of containers of the nodes.
 const SIZES: [usize; 4] = [100, 1_000, 10_000, 100_000];

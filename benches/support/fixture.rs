@@ -14,8 +14,7 @@ use crisweep::model::{
     ConfigSource, Container, ContainerState, Coverage, Filesystems, ListCoverage, PodHistory,
     PodList, PodOrigin, PodSandbox, PodUid, Pods, Rows, Snapshot, SourcePod, Target,
 };
-use crisweep::runtime::convert::Interner;
-use crisweep::runtime::{ListMode, Listing, Version, codec};
+use crisweep::runtime::{ListMode, Listing, Version};
 use crisweep::snapshot::{Look, Timings};
 use crisweep_proto::cri;
 use crisweep_sim::{Handle, Phase};
@@ -24,6 +23,7 @@ use prost::Message;
 use tokio::runtime::Runtime;
 
 use crate::node;
+use crate::rows::rows;
 
 /// A node on the wire and for the planner; made once per size.
 pub(crate) struct Fixture {
@@ -57,13 +57,13 @@ fn sandboxes_answer(sim: &Handle) -> Vec<u8> {
 /// Returns the planning snapshot of the node, with exit times and a complete pod list.
 fn snapshot(sim: &Handle) -> Snapshot {
     // As the client does: both lists share their pods and ids.
-    let mut shared = Interner::default();
+    let shared = Arc::default();
     let containers = node::containers_answer(sim).into();
-    let containers = codec::read_with::<cri::ContainerRow>(containers, &mut shared);
+    let containers = rows::<cri::ContainerRow>(containers, &shared);
     let sandboxes = sandboxes_answer(sim).into();
-    let sandboxes = codec::read_with::<cri::PodSandboxRow>(sandboxes, &mut shared);
-    let mut containers: Vec<Container> = containers.expect("a list of containers").rows;
-    let sandboxes: Vec<PodSandbox> = sandboxes.expect("a list of sandboxes").rows;
+    let sandboxes = rows::<cri::PodSandboxRow>(sandboxes, &shared);
+    let mut containers: Vec<Container> = containers.rows;
+    let sandboxes: Vec<PodSandbox> = sandboxes.rows;
     for container in &mut containers {
         let exited = container.state == ContainerState::Exited;
         container.finished_at =

@@ -38,7 +38,7 @@ impl<M> Default for ListChunk<M> {
 
 /// Reads the messages of one list's answer, each in the pieces in which it comes.
 #[derive(Debug)]
-pub(crate) struct RowReader<R: WireRow> {
+pub struct RowReader<R: WireRow> {
     shared: Arc<Mutex<Interner>>,
     /// The first bytes of a field whose end has not come yet.
     begun: BytesMut,
@@ -49,7 +49,7 @@ pub(crate) struct RowReader<R: WireRow> {
 impl<R: WireRow> RowReader<R> {
     /// Returns a reader whose rows share equal values with all that `shared` knows, and which does not read those known
     /// anew.
-    pub(crate) fn new(shared: Arc<Mutex<Interner>>) -> Self {
+    pub fn new(shared: Arc<Mutex<Interner>>) -> Self {
         Self {
             shared,
             begun: BytesMut::new(),
@@ -66,7 +66,7 @@ impl<R: WireRow> RowReader<R> {
     ///
     /// # Errors
     /// If a row cannot be decoded: its references are unknown, so the other rows prove nothing.
-    pub(crate) fn read(&mut self, mut piece: Bytes) -> Result<(), ReadError> {
+    pub fn read(&mut self, mut piece: Bytes) -> Result<(), ReadError> {
         let page = self.page.get_or_insert_default();
         page.bytes += piece.len() as u64;
         let mut shared = self.shared.lock();
@@ -87,7 +87,7 @@ impl<R: WireRow> RowReader<R> {
     ///
     /// # Errors
     /// If it ends inside a field.
-    pub(crate) fn end(&mut self) -> Result<(), ReadError> {
+    pub fn end(&mut self) -> Result<(), ReadError> {
         let is_whole = self.begun.is_empty();
         is_whole.then_some(()).ok_or(wire::Error::CutOff.into())
     }
@@ -98,7 +98,7 @@ impl<R: WireRow> RowReader<R> {
     }
 
     /// Returns what all messages held; `None` if there was none.
-    pub(crate) fn take(&mut self) -> Option<ListChunk<R::Model>> {
+    pub fn take(&mut self) -> Option<ListChunk<R::Model>> {
         self.page.take()
     }
 }

@@ -1,8 +1,10 @@
 //! List answers as bytes: the runtime's, and pod lists.
 
+use std::sync::Arc;
+
 use crisweep::pods::parse;
 use crisweep::runtime::ReadError;
-use crisweep::runtime::codec::{ListChunk, read};
+use crisweep::runtime::codec::{ListChunk, RowReader};
 use crisweep::runtime::convert::WireRow;
 use crisweep_proto::cri::{self, ContainerRow, ImageRow, PodSandboxRow};
 use crisweep_sim::{NodeBuilder, Options, PodSpec, Sim, hours};
@@ -102,10 +104,18 @@ fn image() -> impl Strategy<Value = cri::Image> {
     })
 }
 
+/// Reads one message that comes in one piece.
+fn read<R: WireRow>(bytes: Vec<u8>) -> Result<ListChunk<R::Model>, ReadError> {
+    let mut reader = RowReader::<R>::new(Arc::default());
+    reader.read(bytes.into())?;
+    reader.end()?;
+    Ok(reader.take().unwrap())
+}
+
 /// The decoded size is bounded by the message, whatever its content.
 fn is_bounded<R: WireRow>(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     let length = bytes.len() as u64;
-    let Ok(page): Result<ListChunk<R::Model>, ReadError> = read::<R>(bytes.into()) else {
+    let Ok(page) = read::<R>(bytes) else {
         return Ok(());
     };
     prop_assert_eq!(page.bytes, length);
@@ -128,7 +138,7 @@ proptest! {
         let sound = containers.iter().filter(|row| !row.id.is_empty() || !row.pod_sandbox_id.is_empty());
         let (sound, all) = (sound.count(), containers.len());
         let bytes = cri::ListContainersResponse { containers }.encode_to_vec();
-        let page = read::<ContainerRow>(bytes.clone().into()).unwrap();
+        let page = read::<ContainerRow>(bytes.clone()).unwrap();
         prop_assert_eq!((page.rows.len(), page.malformed), (sound, all - sound));
         is_bounded::<ContainerRow>(edited(bytes, &edits))?;
     }
@@ -138,7 +148,7 @@ proptest! {
         let sound = items.iter().filter(|row| !row.id.is_empty()).count();
         let all = items.len();
         let bytes = cri::ListPodSandboxResponse { items }.encode_to_vec();
-        let page = read::<PodSandboxRow>(bytes.clone().into()).unwrap();
+        let page = read::<PodSandboxRow>(bytes.clone()).unwrap();
         prop_assert_eq!((page.rows.len(), page.malformed), (sound, all - sound));
         is_bounded::<PodSandboxRow>(edited(bytes, &edits))?;
     }
@@ -148,7 +158,7 @@ proptest! {
         let sound = images.iter().filter(|row| !row.id.is_empty()).count();
         let all = images.len();
         let bytes = cri::ListImagesResponse { images }.encode_to_vec();
-        let page = read::<ImageRow>(bytes.clone().into()).unwrap();
+        let page = read::<ImageRow>(bytes.clone()).unwrap();
         prop_assert_eq!((page.rows.len(), page.malformed), (sound, all - sound));
         is_bounded::<ImageRow>(edited(bytes, &edits))?;
     }
