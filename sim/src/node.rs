@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use super::conduct::Cni;
 use super::ids::Ids;
 use super::kubelet::KubeletPod;
-use super::profile::is_made_from;
 use crisweep_proto::cri::{self, ContainerState};
 
 pub(super) const LABEL_POD_NAME: &str = "io.kubernetes.pod.name";
@@ -39,6 +38,13 @@ pub struct ContainerRecord {
     pub subject: String,
     /// A removal has begun.
     pub(super) removing: bool,
+}
+
+impl ContainerRecord {
+    /// Says whether it runs from the image: CRI-O names the id in `image_id` alone.
+    pub(super) fn is_made_from(&self, image: &cri::Image) -> bool {
+        self.row.image_ref == image.id || self.row.image_id == image.id
+    }
 }
 
 /// A pod sandbox as stored by the runtime.
@@ -154,7 +160,7 @@ impl Node {
                 .sandboxes
                 .values()
                 .any(|s| image.repo_tags.contains(&s.made_from))
-            || containers.any(|c| is_made_from(c, image) || c.volume_images.contains(&image.id))
+            || containers.any(|c| c.is_made_from(image) || c.volume_images.contains(&image.id))
     }
 
     /// Changes a container's record; says whether there is one.

@@ -238,7 +238,7 @@ impl Profile {
             let mut containers = node.containers.values();
             containers.find(|it| uses(it)).map(|it| &it.row.id)
         };
-        let runner = first(&|it| is_made_from(it, image));
+        let runner = first(&|it| it.is_made_from(image));
         let mounter = first(&|it| it.volume_images.contains(&image.id));
         let by_sandbox = || {
             let mut sandboxes = node.sandboxes.values();
@@ -344,11 +344,6 @@ impl Profile {
             tracing::warn!(path = record.log_path, %error, "cannot remove the simulated log's link");
         }
     }
-}
-
-/// Says whether a container runs from an image: CRI-O names the id in `image_id` alone.
-pub(super) fn is_made_from(record: &ContainerRecord, image: &cri::Image) -> bool {
-    record.row.image_ref == image.id || record.row.image_id == image.id
 }
 
 /// CRI-O's image ids have no algorithm; a container's `image_ref` is a digest of its repository.
