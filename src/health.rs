@@ -93,8 +93,7 @@ impl HealthFinding {
     pub fn unknown(text: impl Into<String>) -> Self {
         Self {
             severity: HealthState::Unknown,
-            text: text.into(),
-            hint: None,
+            ..Self::problem(text)
         }
     }
 

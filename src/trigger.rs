@@ -109,11 +109,6 @@ impl Worker {
         }
     }
 
-    fn runtime(&self) -> String {
-        let client = self.inner.runner.observer.client();
-        client.endpoint().display().to_string()
-    }
-
     /// Returns what passes use.
     pub fn runner(&self) -> &Runner {
         &self.inner.runner
@@ -308,7 +303,7 @@ impl Worker {
         let targets = queued.targets.iter().copied();
         let pass = Pass {
             dry_run: queued.options.dry_run,
-            runtime: self.runtime(),
+            runtime: self.runner().observer.client().endpoint(),
             plan: queued.options.plan.as_ref().map(|plan| plan.id.clone()),
             not_before,
             ..Pass::queued(queued.id.clone(), trigger, targets, clock())

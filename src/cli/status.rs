@@ -73,7 +73,7 @@ pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<ExitCode> {
 async fn own(site: &Site) -> anyhow::Result<Value> {
     let config = &site.config;
     let (runner, look) = looked(site).await?;
-    let endpoint = runner.observer.client().endpoint().display().to_string();
+    let endpoint = runner.observer.client().endpoint();
     let snapshot = runner.snapshot(&look);
     let judged = snapshot.ok();
     let judged = judged.map(|snapshot| http::PlanStatus::of(&look, &snapshot, &config.policy));

@@ -154,11 +154,6 @@ impl Service {
         Arc::clone(&self.settings.borrow())
     }
 
-    /// Returns the runtime's socket.
-    pub(super) fn endpoint(&self) -> String {
-        self.observer.client().endpoint().display().to_string()
-    }
-
     /// Returns the latest look, for callers that cannot wait for the running one; once the runtime answers again, not
     /// one that found it down.
     pub(super) fn latest(&self) -> Option<Arc<Look>> {

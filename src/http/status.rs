@@ -271,7 +271,7 @@ fn brakes(service: &Service) -> BrakesStatus {
 fn without_look(service: &Service) -> (Observed, &'static str) {
     let mut why = "the runtime does not answer in time; the node was not looked at yet";
     let mut runtime = RuntimeStatus {
-        endpoint: service.endpoint(),
+        endpoint: service.observer.client().endpoint(),
         ..RuntimeStatus::default()
     };
     match service.observer.version_so_far() {
@@ -294,7 +294,8 @@ async fn observed(service: &Service, look: &Arc<Look>, young: bool) -> Observed 
         service.heavy(move |service| judge(service, &look)).await
     };
     let config = service.config();
-    let mut observed = of_look(look, judged.ok().flatten(), service.endpoint(), &config);
+    let endpoint = service.observer.client().endpoint();
+    let mut observed = of_look(look, judged.ok().flatten(), endpoint, &config);
     observed.runtime.up &= young;
     observed
 }

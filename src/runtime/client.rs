@@ -104,8 +104,8 @@ impl Client {
     }
 
     /// Returns the runtime's socket.
-    pub fn endpoint(&self) -> &Path {
-        &self.shared.settings.endpoint
+    pub fn endpoint(&self) -> String {
+        self.shared.settings.endpoint.display().to_string()
     }
 
     /// Asks for the runtime's version.

@@ -100,7 +100,7 @@ impl Worker {
         let now = clock();
         self.runner()
             .restore(history.failures, self.config().quarantine, now);
-        let runtime = self.runtime();
+        let runtime = self.runner().observer.client().endpoint();
         let ours = |pass: &Pass| pass.runtime == runtime;
         let mut passes: Vec<Pass> = history.ended.into_iter().filter(ours).collect();
         for mut pass in history.interrupted {
