@@ -81,7 +81,7 @@ pub(super) fn tail_at_most(
             .map_err(|error| unreadable(&path, &error))?;
     }
     let rotations = rotations(&dir, file).map_err(|errno| unreadable(&path, &errno.into()))?;
-    end.follow(&dir, file, &rotations);
+    end.follow(&dir, &rotations);
     Ok(end.joined())
 }
 
@@ -102,13 +102,15 @@ enum Compression {
 /// A rotation, named by the kubelet.
 #[derive(Debug, PartialEq, Eq)]
 struct Rotation {
+    name: String,
     stamp: String,
     form: Compression,
 }
 
 impl Rotation {
     /// Reads what follows the log's name and a dot; `None` for other files, such as half-written ones.
-    fn of(rest: &str) -> Option<Self> {
+    fn of(name: &str, log: &str) -> Option<Self> {
+        let rest = name.strip_prefix(log)?.strip_prefix('.')?;
         let (stamp, form) = match rest.strip_suffix(".gz") {
             Some(stamp) => (stamp, Compression::Gzip),
             None => (rest, Compression::Plain),
@@ -119,17 +121,10 @@ impl Rotation {
                 _ => b.is_ascii_digit(),
             });
         is_stamp.then(|| Self {
+            name: name.to_owned(),
             stamp: stamp.to_owned(),
             form,
         })
-    }
-
-    fn name(&self, file: &str) -> String {
-        let ending = match self.form {
-            Compression::Plain => "",
-            Compression::Gzip => ".gz",
-        };
-        format!("{file}.{}{ending}", self.stamp)
     }
 }
 
@@ -139,9 +134,8 @@ fn rotations(dir: &OwnedFd, file: &str) -> Result<Vec<Rotation>, Errno> {
     let mut found = Vec::new();
     let mut seen = 0;
     each_name(dir, |name| {
-        let rest = name.to_str().ok().and_then(|name| name.strip_prefix(file));
-        let rest = rest.and_then(|rest| rest.strip_prefix('.'));
-        found.extend(rest.and_then(Rotation::of));
+        let name = name.to_str().ok();
+        found.extend(name.and_then(|name| Rotation::of(name, file)));
         seen += 1;
         seen < ENTRIES_MAX
     })?;
@@ -190,15 +184,15 @@ struct TailBuffer {
 
 impl TailBuffer {
     /// Adds older files until there is enough.
-    fn follow(&mut self, dir: &OwnedFd, file: &str, rotations: &[Rotation]) {
+    fn follow(&mut self, dir: &OwnedFd, rotations: &[Rotation]) {
         for (number, rotation) in rotations.iter().enumerate() {
             if self.left == 0 || !self.tail.is_whole {
                 self.tail.is_whole = false;
                 return;
             }
-            let name = rotation.name(file);
+            let name = &rotation.name;
             let added = if number < ROTATIONS_MAX {
-                self.older(dir, &name, rotation.form)
+                self.older(dir, name, rotation.form)
             } else {
                 Err(io::Error::other(format!(
                     "more than {ROTATIONS_MAX} files of one log"
