@@ -19,17 +19,15 @@ pub(super) async fn uptime(disk: &BlockingPool, host_root: &Path) -> Duration {
 
 fn read(host_root: &Path) -> Duration {
     let text = fs::read_to_string(host_root.join("proc/uptime"));
-    let seconds = text.ok().and_then(|text| first_number(&text));
+    let seconds = text
+        .ok()
+        .and_then(|text| text.split_whitespace().next()?.parse().ok());
     let uptime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     uptime.unwrap_or_else(|| {
         // An unknown uptime counts as just started: doubt keeps.
         let seconds = u64::try_from(rustix::system::sysinfo().uptime);
         seconds.map_or(Duration::ZERO, Duration::from_secs)
     })
-}
-
-fn first_number(text: &str) -> Option<f64> {
-    text.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
