@@ -25,7 +25,7 @@ use crate::snapshot::{Look, Observer};
 use logs::LogRemover;
 use superseded::NewerRecords;
 
-use evidence::{EvidenceKeeper, EvidenceStored, PodMeta};
+use evidence::{EvidenceKeeper, PodMeta};
 pub(super) use gone::Gone;
 
 /// Grace for stopping a container in state unknown: the kubelet's minimum.
@@ -258,16 +258,10 @@ async fn container(
     if status.state == ContainerState::Unknown {
         status = stop_first(remover, &status, STOP_GRACE).await?;
     }
-    let mut evidence = EvidenceStored::No;
+    let mut has_evidence = false;
     if remover.evidence.is_on() {
-        evidence = match remover
-            .evidence
-            .keep(removal, &status, &context.origin)
-            .await
-        {
-            Ok(is_kept) => is_kept,
-            Err(why) => return stays(&why),
-        };
+        let keeping = remover.evidence.keep(removal, &status, &context.origin);
+        has_evidence = keeping.await.or_else(|why| stays(&why))?;
     }
     // A shared answer is too old after a step that took time.
     let took_time = !has_exited || remover.evidence.is_on();
@@ -292,7 +286,7 @@ async fn container(
     }
     let result = client.remove_container(id).await;
     if result.is_ok() {
-        remover.gone.note(removal, status, evidence);
+        remover.gone.note(removal, status, has_evidence);
     }
     ended(remover, result, || client.container_status(id)).await
 }

@@ -29,13 +29,6 @@ const LOG_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a removal waits for the database.
 const DATABASE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether a container's evidence is in the database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EvidenceStored {
-    Yes,
-    No,
-}
-
 /// What a look knew of a container's pod.
 #[derive(Clone, Debug, Default)]
 pub(in crate::pass) struct PodMeta {
@@ -110,7 +103,7 @@ impl EvidenceKeeper {
         }
     }
 
-    /// Keeps as much evidence as can be read.
+    /// Keeps as much evidence as can be read; says whether the database has it.
     ///
     /// # Errors
     /// Why the container must stay: evidence is required, and could not be kept.
@@ -119,7 +112,7 @@ impl EvidenceKeeper {
         removal: &Removal,
         status: &ContainerStatus,
         origin: &PodMeta,
-    ) -> Result<EvidenceStored, String> {
+    ) -> Result<bool, String> {
         let (end, problem) = match self.log(status).await {
             Ok(end) => (end, None),
             Err((cause, why)) => {
@@ -137,22 +130,17 @@ impl EvidenceKeeper {
         if let Err(why) = &stored {
             self.failed(removal, EvidenceFailure::Database, why);
         }
-        let is_kept = if stored.is_ok() {
-            EvidenceStored::Yes
-        } else {
-            EvidenceStored::No
+        let has_evidence = stored.is_ok();
+        let trouble = stored.err().or(problem);
+        let Some(why) = trouble.filter(|_| self.config.required) else {
+            return Ok(has_evidence);
         };
-        match (stored.err().or(problem), self.config.required) {
-            (Some(why), true) => {
-                let mut stay = self.stay.lock();
-                if stay.ids.is_empty() {
-                    stay.first = format!("{}: {why}", removal.subject.id);
-                }
-                stay.ids.insert(removal.subject.id.clone());
-                Err(format!("its evidence could not be kept: {why}"))
-            }
-            (Some(_), false) | (None, _) => Ok(is_kept),
+        let mut stay = self.stay.lock();
+        if stay.ids.is_empty() {
+            stay.first = format!("{}: {why}", removal.subject.id);
         }
+        stay.ids.insert(removal.subject.id.clone());
+        Err(format!("its evidence could not be kept: {why}"))
     }
 
     /// Says how many containers stay because evidence is required, and why the first one does.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::evidence::EvidenceStored;
 use crate::events::LastRecord;
 use crate::gc::Removal;
 use crate::model::{ContainerId, ContainerState, PodRef, PodUid, RemovedContainer, ending};
@@ -51,13 +50,13 @@ impl Gone {
         &self,
         removal: &Removal,
         status: runtime::ContainerStatus,
-        evidence: EvidenceStored,
+        has_evidence: bool,
     ) {
         let (Some(pod), subject) = (removal.subject.pod.clone(), &removal.subject) else {
             return;
         };
         let mut removed = self.0.lock();
-        removed.note_last(&pod, removal, &status, evidence);
+        removed.note_last(&pod, removal, &status, has_evidence);
         if !status.log_path.is_empty() && removed.ids.len() < GONE_MAX {
             removed.ids.insert(status.id.clone());
             removed.new.push(RemovedContainer {
@@ -78,7 +77,7 @@ impl RemovedContainers {
         pod: &Arc<PodRef>,
         removal: &Removal,
         status: &runtime::ContainerStatus,
-        evidence: EvidenceStored,
+        has_evidence: bool,
     ) {
         let known = self.last.get(&pod.uid);
         let is_older = known.is_some_and(|it| it.created_at > status.created_at);
@@ -92,7 +91,7 @@ impl RemovedContainers {
             id: status.id.to_string(),
             created_at: status.created_at,
             ending: ending(exit_code, &status.reason),
-            has_evidence: evidence == EvidenceStored::Yes,
+            has_evidence,
         };
         self.last.insert(pod.uid.clone(), record);
     }
