@@ -23,6 +23,7 @@ pub mod setting;
 mod short_text;
 mod target;
 mod text;
+mod told;
 mod trigger_info;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +61,7 @@ pub use rows::{HasId, Rows};
 pub use short_text::{short_duration, short_size};
 pub use target::{Target, Targets, UnknownTarget};
 pub use text::Text;
+pub use told::Told;
 pub use trigger_info::{
     AlertInfo, AlertResult, Caller, CallerKind, Cause, PollResult, TriggerInfo,
 };

@@ -202,16 +202,16 @@ impl ImageUsers {
         let mut users = staying.map(|(_, container)| &container.image);
         let (volumes, sandboxes) = (&store.volume_images, &store.sandbox_images);
         let sandboxes_unknown =
-            !sandboxes.are_known() || snapshot.seen.sandboxes < Coverage::Living;
+            sandboxes.known().is_none() || snapshot.seen.sandboxes < Coverage::Living;
         let any_pinned = store.rows.iter().any(|image| image.pinned);
-        let any_sandbox_image = sandboxes.known().next().is_some();
+        let any_sandbox_image = sandboxes.names().next().is_some();
         Self {
-            used: ImageMatcher::of_users(users.clone(), volumes.known(), &store.rows),
-            users_unknown: !volumes.are_known()
+            used: ImageMatcher::of_users(users.clone(), volumes.names(), &store.rows),
+            users_unknown: volumes.known().is_none()
                 || snapshot.seen.containers != Coverage::Whole
                 || users.any(|user| user.names.is_empty()),
             guess_sandboxes: !sandboxes_unknown && !any_sandbox_image && !any_pinned,
-            sandboxes: ImageMatcher::new(sandboxes.known()),
+            sandboxes: ImageMatcher::new(sandboxes.names()),
             sandboxes_unknown,
         }
     }
@@ -327,16 +327,13 @@ pub fn space_wanted(rules: &ImagePolicy, usage: FilesystemUsage) -> u64 {
 
 /// Returns an image as plans show it.
 pub(super) fn subject(snapshot: &Snapshot, image: &Image) -> (Subject, Expected) {
-    let tags = image.repo_tags.iter().chain(&image.repo_digests);
-    let names = std::iter::once(image.id.to_string())
-        .chain(tags.clone().cloned())
-        .collect();
     let age = age_of(snapshot, &image.key());
     let last_used_for = snapshot.age(age.last_used.unwrap_or(age.first_seen));
     let subject = Subject {
         target: Target::Images,
         id: image.key().into_owned().into(),
-        name: tags.map(String::as_str).next().unwrap_or_default().into(),
+        // The id comes first.
+        name: image.names().nth(1).unwrap_or_default().into(),
         pod: None,
         pod_state: PodKnowledge::Unknown,
         attempt: 0,
@@ -350,7 +347,7 @@ pub(super) fn subject(snapshot: &Snapshot, image: &Image) -> (Subject, Expected)
     };
     let expected = Expected::Image {
         handler: image.handler.clone(),
-        names,
+        names: image.names().map(str::to_owned).collect(),
     };
     (subject, expected)
 }

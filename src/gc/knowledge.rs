@@ -458,11 +458,7 @@ impl Knowledge<'_> {
         if pod.source != SandboxSource::None || !seen {
             return pod.source;
         }
-        SandboxSource::One(if is_static_shaped(pod.uid) {
-            ConfigSource::File
-        } else {
-            ConfigSource::Api
-        })
+        SandboxSource::One(ConfigSource::of_shape(pod.uid))
     }
 
     fn is_static(&self, pod: &PodSigns<'_>) -> bool {

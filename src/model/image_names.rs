@@ -31,7 +31,7 @@ impl ImageMatcher {
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut matcher = Self::default();
         for name in names.into_iter().filter(|name| !name.is_empty()) {
-            let digits = name.strip_prefix("sha256:").unwrap_or(name);
+            let digits = without_sha256(name);
             if is_hex(digits) && (PREFIX_DIGITS..DIGEST_DIGITS).contains(&digits.len()) {
                 matcher.beginnings.insert(digits.to_owned());
             }
@@ -67,12 +67,11 @@ impl ImageMatcher {
 
     /// Says whether one of the names means this image, or may mean it.
     pub fn matches(&self, image: &Image) -> bool {
-        let id = image.id.as_str();
-        let digits = id.strip_prefix("sha256:").unwrap_or(id);
-        let tags_and_digests = image.repo_tags.iter().chain(&image.repo_digests);
-        let mut names = tags_and_digests.map(String::as_str).chain([id]);
+        let digits = without_sha256(image.id.as_str());
         self.any_untagged && image.repo_tags.is_empty()
-            || names.any(|name| forms(name).any(|form| self.forms.contains(&*form)))
+            || image
+                .names()
+                .any(|name| forms(name).any(|form| self.forms.contains(&*form)))
             || self
                 .beginnings
                 .iter()
@@ -85,11 +84,11 @@ impl ImageStore {
     /// unknown.
     pub fn used_by(&self, containers: &[Container]) -> Option<ImageMatcher> {
         let (volumes, sandboxes) = (&self.volume_images, &self.sandbox_images);
-        if !volumes.are_known() || !sandboxes.are_known() {
+        if volumes.known().is_none() || sandboxes.known().is_none() {
             return None;
         }
         let users = containers.iter().map(|it| &it.image);
-        let names = volumes.known().chain(sandboxes.known());
+        let names = volumes.names().chain(sandboxes.names());
         Some(ImageMatcher::of_users(users, names, &self.rows))
     }
 }
@@ -109,7 +108,7 @@ fn forms(name: &str) -> impl Iterator<Item = Cow<'_, str>> {
         Some((repository, digest)) => (repository, Some(digest)),
         None => (name, is_digest(name).then_some(name)),
     };
-    let digest = digest.map(|digest| Cow::from(digest.strip_prefix("sha256:").unwrap_or(digest)));
+    let digest = digest.map(|digest| Cow::from(without_sha256(digest)));
     // `name@sha256:…` names no tag, so `:latest` must not be added.
     let tagged = if name.contains('@') {
         has_tag(repository)
@@ -161,7 +160,7 @@ fn has_tag(name: &str) -> bool {
 }
 
 fn is_digest(text: &str) -> bool {
-    let digits = text.strip_prefix("sha256:").unwrap_or(text);
+    let digits = without_sha256(text);
     digits.len() == DIGEST_DIGITS && is_hex(digits)
 }
 

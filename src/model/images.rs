@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::{FilesystemUsage, HasId, ImageId, Rows};
+use super::{FilesystemUsage, HasId, ImageId, Rows, Told};
 
 /// The image of a container, by every name that the runtime has for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -78,35 +78,14 @@ pub struct ImageAge {
     pub last_used: Option<Timestamp>,
 }
 
-/// Names of images that containers or sandboxes need, if all of them could be asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ImageNames {
-    /// These, and no others.
-    Known(BTreeSet<String>),
-    /// A container or sandbox could not be asked and may need any image; the text says which.
-    Unknown(String),
-}
+/// Names of images that containers or sandboxes need; unknown where one of these could not be asked and may need any
+/// image.
+pub type ImageNames = Told<BTreeSet<String>>;
 
 impl ImageNames {
     /// Returns them; none if not all could be asked.
-    pub fn known(&self) -> impl Iterator<Item = &str> + Clone {
-        let names = match self {
-            Self::Known(names) => Some(names),
-            Self::Unknown(_) => None,
-        };
-        names.into_iter().flatten().map(String::as_str)
-    }
-
-    /// Says whether all could be asked.
-    pub fn are_known(&self) -> bool {
-        matches!(self, Self::Known(_))
-    }
-}
-
-impl Default for ImageNames {
-    fn default() -> Self {
-        Self::Known(BTreeSet::new())
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.known().into_iter().flatten().map(String::as_str)
     }
 }
 
@@ -148,33 +127,12 @@ pub struct OtherMount {
     pub why: String,
 }
 
-/// What is known of the node's images.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Images {
-    /// All of them.
-    Known(ImageStore),
-    /// They could not be listed; the text says why.
-    Unknown(String),
-}
+/// All images of the node, if they could be listed.
+pub type Images = Told<ImageStore>;
 
 impl Images {
-    /// Returns them, if they could be listed.
-    pub fn known(&self) -> Option<&ImageStore> {
-        match self {
-            Self::Known(store) => Some(store),
-            Self::Unknown(_) => None,
-        }
-    }
-
     /// Returns the use of their file system, if it is known.
     pub fn filesystem(&self) -> Option<FilesystemUsage> {
         self.known()?.filesystem
-    }
-}
-
-impl Default for Images {
-    fn default() -> Self {
-        Self::Known(ImageStore::default())
     }
 }

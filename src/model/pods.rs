@@ -1,11 +1,12 @@
 //! What is known of pods: a source's answer, and what earlier answers said.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{PodOwner, PodUid, labelled};
+use super::{PodOwner, PodUid, Told, is_static_shaped, labelled};
 
 /// One pod of a source's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,26 +76,11 @@ impl PodList {
     }
 }
 
-/// The node's pods: a list, or none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pods {
-    /// A settled answer, read after the runtime was listed. Whether it is complete is judged
-    /// against what the runtime shows (`gc::knowledge`).
-    Known(PodList),
-    /// No usable answer, and why.
-    Unknown(PodsUnknown),
-}
+/// The node's pods: a settled answer, read after the runtime was listed, or no usable one. Whether it is complete is
+/// judged against what the runtime shows (`gc::knowledge`).
+pub type Pods = Told<PodList, PodsUnknown>;
 
 impl Pods {
-    /// Returns the list, if there is one.
-    pub fn known(&self) -> Option<&PodList> {
-        match self {
-            Self::Known(list) => Some(list),
-            Self::Unknown(_) => None,
-        }
-    }
-
     /// Says whether they were read from the API server's watch cache.
     pub fn is_cached(&self) -> bool {
         matches!(self, Self::Known(list) if list.read_from == ReadFrom::Cache)
@@ -203,8 +189,8 @@ impl ConfigSource {
     }
 
     /// Guesses it from the UID's shape, if neither a sandbox nor the pod source names it.
-    pub fn of_shape(uid: &PodUid) -> Self {
-        if uid.is_static_shaped() {
+    pub fn of_shape(uid: &(impl Borrow<str> + ?Sized)) -> Self {
+        if is_static_shaped(uid.borrow()) {
             Self::File
         } else {
             Self::Api

@@ -122,7 +122,7 @@ fn uses(
     volumes: &ImageNames,
 ) -> BTreeMap<String, bool> {
     let users = containers.iter().map(|it| &it.image);
-    let named = ImageMatcher::of_users(users, volumes.known(), images);
+    let named = ImageMatcher::of_users(users, volumes.names(), images);
     images
         .iter()
         .map(|image| (image.key().into_owned(), named.matches(image)))

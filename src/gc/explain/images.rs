@@ -30,7 +30,7 @@ impl PlanFacts<'_> {
             }
             (Rule::SandboxImage, None) => "no sandbox is known to be made from it",
             (Rule::SandboxImage, Some(_))
-                if ImageMatcher::new(store.sandbox_images.known()).matches(image) =>
+                if ImageMatcher::new(store.sandbox_images.names()).matches(image) =>
             {
                 "the runtime's configuration or a sandbox names it"
             }
@@ -66,7 +66,7 @@ impl PlanFacts<'_> {
             let more = and_more(users.count());
             return format!("{} uses it{more}", record(first));
         }
-        if ImageMatcher::new(store.volume_images.known()).matches(image) {
+        if ImageMatcher::new(store.volume_images.names()).matches(image) {
             "a container has it mounted as a volume".to_owned()
         } else if image.repo_tags.is_empty() {
             "another record of the same image id is in use, or a container names only digests that no image has, and this \
