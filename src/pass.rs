@@ -3,8 +3,8 @@
 //! Runs one pass at a time; the worker (`trigger`) decides which.
 
 mod answers;
-mod batch;
 mod clean;
+mod due;
 mod end;
 mod executor;
 pub mod failures;

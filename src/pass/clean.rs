@@ -1,32 +1,26 @@
-//! Cleans one target: plan on a look, carry the plan out batch by batch, look again. One loop for all targets.
+//! Cleans one target: plan on a look, carry the plan out batch by batch, look again. One loop for all targets. The
+//! journal has the removals of a batch before the first one starts.
 //!
 //! If a look is incomplete, or images freed less than their listed size, the work is not done after one plan.
 //! The pass then plans again on the next look, until a look is complete, nothing more is to be removed, or a
 //! round gained nothing.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::end::EarlyEnd;
-use super::executor::ReturnWhen;
+use super::executor::{Batch, ReturnWhen};
 use super::queue::{NextStep, Queue};
 use super::rescue::is_over;
-use super::{PassRun, Phase};
-use crate::gc::{self, Expected, Plan, Removal};
-use crate::model::{Image, KeepReason, RemoveReason, Target};
+use super::{JOURNAL_PATIENCE, PassRun, Phase};
+use crate::gc::{Expected, Plan, Removal};
+use crate::model::Target;
 use crate::snapshot::Look;
+use crate::snapshot_file;
 
 /// The most rounds of one target. If each look shows a little more, the next pass goes on.
 const ROUNDS_MAX: usize = 200;
-/// A look that takes longer than this and than `collect.max_age` serves several batches.
-const LONG_LOOK: Duration = Duration::from_secs(1);
-/// The pass works on a long look for this many times its duration, so at most a third of the pass is spent
-/// looking.
-const WORK_PER_LOOK: u32 = 2;
 
 #[derive(Debug, Default)]
 struct RoundProgress {
@@ -376,119 +370,79 @@ impl PassRun<'_> {
         }
     }
 
-    /// Says whether the next batch needs a new look.
-    pub(super) fn is_stale(&self, look: &Look) -> bool {
-        let since_end = look.started.elapsed().saturating_sub(look.duration);
-        since_end > holds_for(look.duration, self.config.collect.max_age)
-    }
-
-    /// Keeps in the queue what both looks remove. An object that is gone counts as gone. An object that must
-    /// stay now, or that has changed, counts as skipped, unless it was to go for a cap or for space and that goal is met.
-    pub(super) fn still_due(
-        &mut self,
-        look: &Look,
-        target: Target,
-        queue: &mut Queue,
-    ) -> Result<(), EarlyEnd> {
-        let due = queue.take();
-        if target == Target::Images && !self.images_are_known(look) {
-            return Ok(());
-        }
-        let mut policy = self.policy.clone();
-        policy.images = policy.images.freeing_on();
-        let fresh = self.plan(look, &[target].into(), &policy)?;
-        let kept = fresh.kept.iter();
-        let stays: BTreeMap<&str, KeepReason> =
-            kept.map(|k| (k.subject.id.as_str(), k.reason)).collect();
-        let wanted = fresh.removals.iter();
-        let wanted: BTreeSet<&str> = wanted.map(|it| it.subject.id.as_str()).collect();
-        let (mut due, others) = gc::plan::still_due(due, &fresh);
-        self.take_reasons(&mut due, &fresh);
-        // The plan hides an image if the removal of another record of its id failed.
-        let images = look.store.known().filter(|_| target == Target::Images);
-        let images = images.into_iter().flat_map(|store| store.rows.iter());
-        let images: BTreeSet<Cow<'_, str>> = images.map(Image::key).collect();
-        // Images are known whole or not at all.
-        let sees_all = target == Target::Images || look.seen().is_all();
-        let lacks_ids = sees_all && target == Target::Containers && look.lacks_container_ids();
-        // A reload may have switched logs off.
-        let is_unread = target == Target::Logs
-            && (!look.logs.unread.is_empty() || self.runner.observer.reads_other_logs(self.config));
-        let mut skipped: BTreeMap<&'static str, u64> = BTreeMap::new();
-        self.record.update(|pass| {
-            let report = pass.targets.entry(target).or_default();
-            for removal in &others {
-                let (id, reason) = (&removal.subject.id, removal.reason);
-                let why = match (reason, stays.get(id.as_str())) {
-                    // It is tried by the next pass.
-                    (_, None) if wanted.contains(id.as_str()) => {
-                        self.tally.stayed.insert(id.to_string(), reason);
-                        "changed"
-                    }
-                    (_, None) if images.contains(id.as_str()) => "changed",
-                    (_, None) if lacks_ids => "rows without id",
-                    (_, None) if is_unread => "not read",
-                    (_, None) if sees_all => {
-                        report.already_gone += 1;
-                        self.tally.count_gone(target, reason);
-                        continue;
-                    }
-                    // The object may still exist: a later round plans it again.
-                    (_, None) => {
-                        report.unplan(reason);
-                        self.no_longer_seen.insert((target, id.clone()));
-                        continue;
-                    }
-                    (RemoveReason::OverCap, Some(_))
-                    | (RemoveReason::Space, Some(KeepReason::BelowThreshold)) => {
-                        report.unplan(reason);
-                        continue;
-                    }
-                    (_, Some(keeps)) => keeps.label(),
-                };
-                report.skipped += 1;
-                *skipped.entry(why).or_default() += 1;
-            }
-            report.count_remaining();
-        });
-        queue.put(due);
-        if is_unread {
-            self.report_log_problems(look);
-        }
-        self.report_skipped(look, target, skipped);
-        Ok(())
-    }
-
     fn batch_size(&self) -> usize {
         let left = usize::try_from(self.removals_left).unwrap_or(usize::MAX);
         self.config.gc.batch_size.min(left)
     }
-}
 
-/// Returns for how long after its end a look that took `took` is used.
-fn holds_for(took: Duration, max_age: Duration) -> Duration {
-    // 0 asks for a look before every batch, whatever it costs.
-    let is_long = !max_age.is_zero() && took > max_age.max(LONG_LOOK);
-    if is_long {
-        took.saturating_mul(WORK_PER_LOOK)
-    } else {
-        max_age
+    /// Runs batches of some targets side by side, all resting on `look`: reports that they begin, and starts none of
+    /// their removals before all are in the journal. Returns the number of the first batch, and how many of its removals
+    /// have not started; those are open now.
+    pub(super) async fn run_batches(
+        &mut self,
+        batches: Vec<(Target, Vec<Removal>)>,
+        until: ReturnWhen,
+        look: &Arc<Look>,
+    ) -> (u64, usize) {
+        let batches = batches.into_iter();
+        let begun = batches.map(|(target, removals)| self.begin_batch(target, removals));
+        let mut batches: Vec<Batch> = begun.collect();
+        let due = batches
+            .iter()
+            .flat_map(|batch| batch.removals.iter().map(|it| (batch.number, it)));
+        let due: Vec<(u64, &Removal)> = due.collect();
+        let journal = &self.runner.journal;
+        journal.progress(&self.record.pass());
+        let pass = &self.record.id;
+        journal.intended(pass, &due, JOURNAL_PATIENCE).await;
+        if !self.executor.has_started_any() {
+            self.keep_snapshot(look);
+        }
+        let on_done = |done| self.tally.note(done);
+        self.executor.run(&mut batches, until, look, on_done).await;
+        let first = batches.first();
+        let first = first.map_or((0, 0), |batch| (batch.number, batch.removals.len()));
+        let open = batches.into_iter().flat_map(|batch| batch.removals);
+        for removal in open {
+            self.tally.held_back(removal);
+        }
+        first
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    fn begin_batch(&self, target: Target, removals: Vec<Removal>) -> Batch {
+        let number = self.report_of(target, |report| report.batches) + 1;
+        self.record.update(|pass| {
+            // Logs of removed containers are not a target of a pass without logs.
+            if let Some(report) = pass.targets.get_mut(&target) {
+                report.batches += 1;
+            }
+        });
+        tracing::info!(
+            pass.id = %self.record.id,
+            target = target.label(),
+            batch = number,
+            size = removals.len(),
+            in_flight = self.executor.limiter.limit(),
+            "batch begins"
+        );
+        Batch {
+            number,
+            removals: removals.into(),
+        }
+    }
 
-    #[test]
-    fn only_a_look_that_takes_longer_than_its_own_age_may_serves_many_batches() {
-        let seconds = Duration::from_secs;
-        assert_eq!(holds_for(Duration::ZERO, seconds(10)), seconds(10));
-        assert_eq!(holds_for(seconds(10), seconds(10)), seconds(10));
-        assert_eq!(holds_for(seconds(11), seconds(10)), seconds(22));
-        let short = Duration::from_millis(1);
-        assert_eq!(holds_for(LONG_LOOK, short), short);
-        assert_eq!(holds_for(seconds(2), short), seconds(4));
-        assert_eq!(holds_for(seconds(2), Duration::ZERO), Duration::ZERO);
+    /// Keeps the node as it is before the first removal, so that its plan can be replayed afterwards.
+    fn keep_snapshot(&self, look: &Arc<Look>) {
+        let at_most = self.config.state.snapshots;
+        if at_most == 0 {
+            return;
+        }
+        let (look, config) = (Arc::clone(look), self.config.clone());
+        let quarantine = self.runner.next_attempts(look.taken_at);
+        let (journal, taken_at) = (&self.runner.journal, look.taken_at);
+        journal.keep_snapshot(&self.record.id, taken_at, at_most, move || {
+            let snapshot = look.snapshot(quarantine).ok()?;
+            snapshot_file::encode(&look.about(&config), &config.policy, &snapshot).ok()
+        });
     }
 }
