@@ -76,20 +76,14 @@ impl Handle {
     /// Makes the removal of one container, sandbox or image misbehave, by full id: after running containers
     /// were killed, before the record is removed.
     pub fn set_removal_fault(&self, id: &str, fault: Fault) {
-        self.conduct(|conduct| {
-            conduct
-                .faults
-                .insert(FaultKey::Removal(id.to_owned()), fault)
-        });
+        let key = FaultKey::Removal(id.to_owned());
+        self.conduct(|conduct| conduct.faults.insert(key, fault));
     }
 
     /// Makes the status of one container misbehave, by its full id.
     pub fn set_status_fault(&self, id: &str, fault: Fault) {
-        self.conduct(|conduct| {
-            conduct
-                .faults
-                .insert(FaultKey::Status(id.to_owned()), fault)
-        });
+        let key = FaultKey::Status(id.to_owned());
+        self.conduct(|conduct| conduct.faults.insert(key, fault));
     }
 
     /// Makes the removal behave again.
@@ -215,18 +209,16 @@ impl Handle {
 
     /// Returns the changing calls of one RPC.
     pub fn calls_of(&self, rpc: Rpc) -> Vec<Call> {
-        self.calls()
-            .into_iter()
-            .filter(|call| call.rpc == rpc)
-            .collect()
+        let mut calls = self.calls();
+        calls.retain(|call| call.rpc == rpc);
+        calls
     }
 
     /// Returns the calls that did harm.
     pub fn harmful_calls(&self) -> Vec<Call> {
-        self.calls()
-            .into_iter()
-            .filter(|call| !call.harms.is_empty())
-            .collect()
+        let mut calls = self.calls();
+        calls.retain(|call| !call.harms.is_empty());
+        calls
     }
 
     /// Returns the total number of harms, including those of forgotten calls.

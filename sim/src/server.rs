@@ -29,7 +29,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> io::Result<()> {
 }
 
 async fn serve(listener: UnixListener, shared: Arc<Shared>, mut alive: watch::Receiver<()>) {
-    let service = Arc::new(Service::new(Arc::clone(&shared)));
+    let service = Arc::new(Service(Arc::clone(&shared)));
     let inner = Routes::new(RuntimeServiceServer::from_arc(Arc::clone(&service)))
         .add_service(ImageServiceServer::from_arc(Arc::clone(&service)))
         .add_service(ContainersServer::from_arc(service));

@@ -24,10 +24,6 @@ type Answer<T> = Result<Response<T>, Status>;
 pub(super) struct Service(pub(super) Arc<Shared>);
 
 impl Service {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self(shared)
-    }
-
     async fn admit_stream(&self, rpc: Rpc, service: &str) -> Result<(), Status> {
         self.0.admit(rpc).await?;
         if self.0.conduct.borrow().streaming {
