@@ -203,9 +203,7 @@ fn image_filesystem(view: &View, look: &Look) -> Markup {
         span.muted {
             "Above " (policy.high_threshold_percent) "% unused images go, down to " (policy.low_threshold_percent) "%."
         }
-        @if usage.inodes > 0 {
-            @let used = usage.inodes.saturating_sub(usage.inodes_free);
-            @let share = inode_share(used, usage.inodes);
+        @if let Some(share) = look.figures().image_fs_inodes_used_ratio() {
             br; (bar(share, &marks, Some(marks[1])))
             b { (format!("{:.0}%", (100.0 * share).floor())) } " of its inodes used, "
             (count(usage.inodes_free)) " left"
@@ -218,11 +216,6 @@ fn image_filesystem(view: &View, look: &Look) -> Markup {
         &now,
         &trend(view, "Use of the image file system", figure, words),
     )
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a share for people")]
-fn inode_share(used: u64, all: u64) -> f64 {
-    used as f64 / all.max(1) as f64
 }
 
 fn pods(view: &View, look: &Look) -> Markup {
