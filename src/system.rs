@@ -23,6 +23,14 @@ macro_rules! opaque_debug {
 }
 pub(crate) use opaque_debug;
 
+/// Waits until then; for ever without such a time.
+pub async fn wait_until(then: Option<tokio::time::Instant>) {
+    match then {
+        Some(then) => tokio::time::sleep_until(then).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Reads the wall clock. For what carries or is compared with its times; a pass plans by its look's `taken_at`.
 #[expect(clippy::disallowed_methods, reason = "the only place beside the look")]
 pub fn clock() -> jiff::Timestamp {

@@ -26,8 +26,8 @@ use crate::model::{
 };
 use crate::pass::record::PassRecord;
 use crate::pass::{PassEnd, Runner};
-use crate::system::clock;
 use crate::system::pulse::Pulses;
+use crate::system::{clock, wait_until};
 use crate::telemetry::LineLimit;
 pub use admission::{Admission, Trigger};
 use admission::{Admissions, QueuedPass};
@@ -266,10 +266,7 @@ impl Worker {
     async fn due(&self) {
         let now = self.inner.began.elapsed();
         let due = self.state().admissions.due(now);
-        match due.and_then(|due| self.inner.began.checked_add(due)) {
-            Some(due) => tokio::time::sleep_until(due).await,
-            None => std::future::pending().await,
-        }
+        wait_until(due.and_then(|due| self.inner.began.checked_add(due))).await;
     }
 
     /// Takes the next pass that may begin, with its record.

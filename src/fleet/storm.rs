@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Fleet, Standing};
 use crate::model::AlertInfo;
+use crate::system::wait_until;
 
 /// Alerts that are remembered. There is one rule for it.
 const ALERTS_MAX: usize = 16;
@@ -141,15 +142,9 @@ pub async fn watch_storm(fleet: Fleet, stop: CancellationToken) {
     let watching = async {
         loop {
             let next = fleet.inner.known.lock().storm.next_end();
-            let over = async {
-                match next {
-                    Some(at) => sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 () = fleet.inner.stormed.notified() => {}
-                () = over => {
+                () = wait_until(next) => {
                     let now = Instant::now();
                     fleet.change(|known| known.storm.forget(now));
                 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::system::wait_until;
+
 /// Grace for removals in flight when the service shuts down or the pass is cancelled. The process must exit
 /// within 15 s of SIGTERM: systemd and the kubelet kill it after 30 s.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -68,17 +70,11 @@ impl Stops {
 
     /// Waits until something ends the pass, and returns the cause.
     pub(super) async fn wait(&self) -> StopCause {
-        let deadline = async {
-            match self.deadline {
-                Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = self.shutdown.cancelled() => {}
             () = self.cancelled.cancelled() => {}
             () = self.held.cancelled() => {}
-            () = deadline => {}
+            () = wait_until(self.deadline) => {}
         }
         self.reached().unwrap_or(StopCause::Deadline)
     }
