@@ -22,17 +22,10 @@ impl LastAnswer {
         parse: impl FnOnce(&[u8]) -> Result<PodList, E>,
     ) -> Result<PodList, E> {
         let digest = self.key.hash_one(text);
-        match self.parsed.take() {
-            Some((known, list)) if known == digest => {
-                self.parsed = Some((known, list.clone()));
-                Ok(list)
-            }
-            Some(_) | None => {
-                let list = parse(text)?;
-                self.parsed = Some((digest, list.clone()));
-                Ok(list)
-            }
-        }
+        let known = self.parsed.take().filter(|(known, _)| *known == digest);
+        let list = known.map_or_else(|| parse(text), |(_, list)| Ok(list))?;
+        self.parsed = Some((digest, list.clone()));
+        Ok(list)
     }
 }
 
