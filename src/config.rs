@@ -293,20 +293,25 @@ impl Config {
     fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
         self.policy.validate(refuse);
         self.quarantine.validate(refuse);
-        let asks = self.web.token_review.enabled || self.fleet.asks() || self.events.enabled;
+        let enabled = |key, is: bool| is.then_some((key, "true"));
+        let asking = [
+            self.fleet.asking_key().map(|key| (key, "set")),
+            enabled("web.token_review.enabled", self.web.token_review.enabled),
+            enabled("events.enabled", self.events.enabled),
+        ];
+        let asking: Vec<(&str, &str)> = asking.into_iter().flatten().collect();
+        let asks = !asking.is_empty();
         let other_users = if asks { SourceName::VARIANTS } else { &[] };
         self.pods.validate(other_users, refuse);
         self.alertmanager.validate(refuse);
-        let knows_api_server = self.pods.api_server().is_some();
-        self.fleet.validate(knows_api_server, refuse);
-        for (key, asks) in [
-            ("web.token_review.enabled", self.web.token_review.enabled),
-            ("events.enabled", self.events.enabled),
-        ] {
-            if asks && !knows_api_server {
-                let text = "is true, but no API server is known: set pods.api_url or pods.api_kubeconfig \
-                            (KUBERNETES_SERVICE_HOST is not set)";
-                refuse(key, text.to_owned());
+        self.fleet.validate(refuse);
+        if self.pods.api_server().is_none() {
+            for (key, is) in asking {
+                let text = format!(
+                    "is {is}, but no API server is known: set pods.api_url or pods.api_kubeconfig \
+                     (KUBERNETES_SERVICE_HOST is not set)"
+                );
+                refuse(key, text);
             }
         }
         self.evidence.validate(self.state.dir.is_some(), refuse);

@@ -49,13 +49,17 @@ settings! {
 }
 
 impl Config {
-    /// Says whether the API server is asked.
-    pub fn asks(&self) -> bool {
-        self.hold_config_map.is_some() || self.budget.max_nodes.is_some()
+    /// Returns the key that has the API server asked; `None`: it is not.
+    pub fn asking_key(&self) -> Option<&'static str> {
+        match (&self.hold_config_map, self.budget.max_nodes) {
+            (Some(_), _) => Some("fleet.hold_config_map"),
+            (None, Some(_)) => Some("fleet.budget.max_nodes"),
+            (None, None) => None,
+        }
     }
 
     /// Checks the keys against each other; calls `refuse` with a key and its problem.
-    pub fn validate(&self, knows_api_server: bool, refuse: &mut dyn FnMut(&str, String)) {
+    pub fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
         let duration = self.budget.lease_duration;
         if !(LEASE_MIN..=LEASE_MAX).contains(&duration) {
             let text = format!(
@@ -64,20 +68,10 @@ impl Config {
             );
             refuse("fleet.budget.lease_duration", text);
         }
-        if !self.asks() {
-            return;
-        }
-        let key = match self.hold_config_map {
-            Some(_) => "fleet.hold_config_map",
-            None => "fleet.budget.max_nodes",
-        };
-        if self.namespace.is_none() {
+        if let Some(key) = self.asking_key()
+            && self.namespace.is_none()
+        {
             refuse(key, "is set, but fleet.namespace is not".to_owned());
-        }
-        if !knows_api_server {
-            let text = "is set, but no API server is known: set pods.api_url or pods.api_kubeconfig \
-                        (KUBERNETES_SERVICE_HOST is not set)";
-            refuse(key, text.to_owned());
         }
     }
 
