@@ -188,10 +188,8 @@ impl<'a> Explainer<'a> {
             return vec!["its pod must become known".to_owned()];
         };
         let name = format!("pod {}/{}", pod.namespace, pod.name);
-        let (settle, quiet) = (
-            span(self.facts.policy.pods.settle),
-            span(self.facts.policy.pods.quiet),
-        );
+        let pods = &self.facts.policy.pods;
+        let (settle, quiet) = (span(pods.settle), span(pods.quiet));
         let deleted = format!("deleted for pods.settle ({settle}) and pods.quiet ({quiet})");
         match subject.pod_state {
             PodKnowledge::Active | PodKnowledge::Absent | PodKnowledge::Deleted => {
@@ -203,9 +201,6 @@ impl<'a> Explainer<'a> {
                     Target::Logs | Target::Images => "",
                 };
                 vec![format!("{name} must be {deleted}{newer}")]
-            }
-            PodKnowledge::Terminated | PodKnowledge::Assumed if subject.target == Target::Logs => {
-                vec![format!("{name} must be {deleted}")]
             }
             PodKnowledge::Terminated | PodKnowledge::Assumed => {
                 let cap = self.lower_cap(subject);
