@@ -17,7 +17,7 @@
 //! | [`kubernetes`] | outgoing, system, telemetry | the API server and the kubelet: their credentials, kubeconfig files, plugins, requests |
 //! | [`pods`] | kubernetes, model, outgoing, system, telemetry | the pod sources |
 //! | [`fleet`] | kubernetes, model, outgoing, system | the brakes that hold for all nodes at once |
-//! | [`logs`] | model | the log files below the log roots |
+//! | [`logs`] | model, system | the log files below the log roots |
 //! | [`evidence`] | logs, model | what is kept of a container before it goes |
 //! | [`snapshot_file`] | gc, model | a snapshot as a file: written, and read from anywhere |
 //! | [`state`] | gc, model, system | what outlives the process: one database, and the lock |

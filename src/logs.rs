@@ -8,17 +8,18 @@ mod remove;
 mod scan;
 mod tail;
 
-use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, DirEntry, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat,
+};
 use rustix::io::Errno;
 
 use crate::model::{FailureClass, LinkTarget};
 pub use remove::{container_log, dead_link, pod_dir};
-pub use scan::scan;
+pub use scan::{KnownLinks, scan};
 pub use tail::{Tail, tail};
 
 /// The most entries of one root that are read.
@@ -171,12 +172,12 @@ fn open_below(dir: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Err
     openat2(dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
-/// Calls `each` with the name of every entry except `.` and `..`, until it returns false.
-fn each_name(dir: impl AsFd, mut each: impl FnMut(&CStr) -> bool) -> Result<(), Errno> {
+/// Calls `each` with every entry except `.` and `..`, until it returns false.
+fn each_entry(dir: impl AsFd, mut each: impl FnMut(&DirEntry) -> bool) -> Result<(), Errno> {
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
-        let name = entry.file_name();
-        if name.to_bytes() != b"." && name.to_bytes() != b".." && !each(name) {
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." && !each(&entry) {
             break;
         }
     }
@@ -186,7 +187,7 @@ fn each_name(dir: impl AsFd, mut each: impl FnMut(&CStr) -> bool) -> Result<(), 
 /// Says whether a directory certainly has an entry.
 fn has_entries(dir: impl AsFd) -> bool {
     let mut any = false;
-    let read = each_name(dir, |_name| {
+    let read = each_entry(dir, |_entry| {
         any = true;
         false
     });

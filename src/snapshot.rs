@@ -389,7 +389,7 @@ async fn look(
     // The log roots before the runtime: a directory made in between must not look orphaned.
     let (runtime, mut logs) = tokio::join!(
         timed(&mut timings.runtime, version(inner)),
-        logs::read(&inner.logs_disk, inner.log_roots(), &mut timings.logs),
+        (memory.logs).read(&inner.logs_disk, inner.log_roots(), &mut timings.logs),
     );
     // If `Version` fails, every further call would wait for its deadline.
     let alive = runtime.as_ref().map(drop).map_err(runtime::Error::clone);

@@ -99,11 +99,14 @@ impl<'a> LogWriters<'a> {
 /// By the containers' ids.
 pub(super) type States<'a> = BTreeMap<&'a str, ContainerState>;
 
-/// Returns the containers' states for the links, which alone ask for them.
+/// Returns the states of the containers of dead links, which alone ask for them.
 pub(super) fn states(snapshot: &Snapshot) -> States<'_> {
-    let asked = !snapshot.logs.links.is_empty();
-    let rows = snapshot.containers.iter().filter(|_| asked);
-    rows.map(|it| (it.id.as_str(), it.state)).collect()
+    let links = snapshot.logs.links.iter();
+    let dead = links.filter(|link| link.target == LinkTarget::Missing);
+    let named: BTreeSet<&str> = dead.filter_map(|link| id_in_link(&link.name)).collect();
+    let rows = snapshot.containers.iter();
+    let rows = rows.map(|it| (it.id.as_str(), it.state));
+    rows.filter(|(id, _)| named.contains(id)).collect()
 }
 
 /// The rules for a pod's directory, in the order in which they are asked: the first that says something is the verdict.

@@ -8,7 +8,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Stat, fstat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::{DIRECTORY, Error, Roots, each_name, modified_at, open_below, scan};
+use super::{DIRECTORY, Error, Roots, each_entry, modified_at, open_below, scan};
 use crate::model::{LinkTarget, RemovalOutcome};
 
 /// The deepest directory nesting; the kubelet makes two levels.
@@ -138,7 +138,8 @@ fn removed(freed_bytes: u64) -> RemovalOutcome {
 fn log_files(dir: &OwnedFd, file: &str, path: &Path, freed_bytes: &mut u64) -> Result<bool, Error> {
     let rotation = format!("{file}.");
     let mut names = Vec::new();
-    each_name(dir, |name| {
+    each_entry(dir, |entry| {
+        let name = entry.file_name();
         let bytes = name.to_bytes();
         if bytes == file.as_bytes() || bytes.starts_with(rotation.as_bytes()) {
             names.push(name.to_owned());
@@ -215,8 +216,8 @@ fn directory(
 /// Returns the names of the entries, at most one more than the limit.
 fn names(dir: &OwnedFd, path: &Path) -> Result<Vec<CString>, Error> {
     let mut names = Vec::new();
-    each_name(dir, |name| {
-        names.push(name.to_owned());
+    each_entry(dir, |entry| {
+        names.push(entry.file_name().to_owned());
         names.len() <= DIR_ENTRIES_MAX
     })
     .map_err(|errno| Error::os(path, errno))?;

@@ -5,74 +5,115 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{Access, AtFlags, FileType, Stat, accessat, readlinkat, statat};
+use rustix::fs::{Access, AtFlags, DirEntry, FileType, Stat, accessat, readlinkat, statat};
 use rustix::io::Errno;
 
-use super::{ENTRIES_MAX, Error, Roots, each_name, modified_at};
-use crate::model::{LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, id_in_link};
+use super::{ENTRIES_MAX, Error, Roots, each_entry, modified_at};
+use crate::model::{LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, Text, id_in_link};
+use crate::system::maps::IdMap;
+
+/// The links of the latest scan by name, with their inodes: the next one asks only whether their logs exist.
+#[derive(Debug, Default)]
+pub struct KnownLinks(IdMap<Text, (u64, LogLink)>);
+
+impl KnownLinks {
+    /// Returns the link, unless it is another one by now. One that has another one's name and inode differs in its age alone.
+    fn get(&self, entry: &FoundEntry<'_>) -> Option<&LogLink> {
+        if !entry.is_plain || entry.raw.file_type() != FileType::Symlink {
+            return None;
+        }
+        let (inode, link) = self.0.get(entry.name.as_str())?;
+        (*inode == entry.raw.ino() && link.path.starts_with(entry.root)).then_some(link)
+    }
+}
 
 /// Reads both roots independently: if one cannot be read, that is reported and none of its entries are. A
 /// missing root is empty. Blocks.
-pub fn scan(roots: &Roots) -> Logs {
-    scan_at_most(roots, ENTRIES_MAX)
+pub fn scan(roots: &Roots, known: &KnownLinks) -> (Logs, KnownLinks) {
+    scan_at_most(roots, known, ENTRIES_MAX)
 }
 
 /// The same with a limit of entries per root.
-pub(super) fn scan_at_most(roots: &Roots, entries_max: usize) -> Logs {
+pub(super) fn scan_at_most(
+    roots: &Roots,
+    known: &KnownLinks,
+    entries_max: usize,
+) -> (Logs, KnownLinks) {
     let mut logs = Logs::default();
     let pods_root = open(roots, &roots.pods, &mut logs);
     let containers_root = open(roots, &roots.containers, &mut logs);
     if let Some(root) = &pods_root {
         let dirs = entries(root, &roots.pods, entries_max, &mut logs, |entry| {
-            PodLogDir {
-                is_dir: entry.is_plain && entry.is(FileType::Directory),
-                inode: entry.stat.st_ino,
-                modified_at: modified_at(&entry.stat),
+            let stat = entry.stat(root)?;
+            Ok(PodLogDir {
+                is_dir: entry.is_plain && is(FileType::Directory, &stat),
+                inode: stat.st_ino,
+                modified_at: modified_at(&stat),
                 orphan_since: None,
-                path: entry.path.into(),
+                path: entry.path().into(),
                 name: entry.name,
-            }
+            })
         });
         logs.dirs = dirs.into();
     }
+    let mut now_known = KnownLinks::default();
     if let Some(root) = &containers_root {
         let links = entries(root, &roots.containers, entries_max, &mut logs, |entry| {
-            let is_link = entry.is_plain && entry.is(FileType::Symlink);
-            let target = if is_link && id_in_link(&entry.name).is_some() {
-                target(roots, pods_root.as_ref(), root, entry.raw)
-            } else {
-                LinkTarget::Unknown
+            let (inode, name) = (entry.raw.ino(), entry.raw.file_name());
+            let mut link = match known.get(&entry) {
+                Some(link) => link.clone(),
+                None => new_link(entry, root)?,
             };
-            LogLink {
-                is_link,
-                target,
-                container: LinkedContainer::NotAsked,
-                modified_at: modified_at(&entry.stat),
-                path: entry.path.into(),
-                name: entry.name,
+            if link.is_link && id_in_link(&link.name).is_some() {
+                link.target = target(roots, pods_root.as_ref(), root, name);
             }
+            Ok((inode, link))
         });
-        logs.links = links.into();
+        let by_name = links.iter().map(|it| (it.1.name.clone(), it.clone()));
+        now_known = KnownLinks(by_name.collect());
+        let links = links.into_iter().map(|(_, link)| link);
+        logs.links = links.collect::<Vec<_>>().into();
     }
-    logs
+    (logs, now_known)
+}
+
+/// Returns an entry of the containers' root; its target is not known.
+fn new_link(entry: FoundEntry<'_>, root: &OwnedFd) -> Result<LogLink, Errno> {
+    let stat = entry.stat(root)?;
+    Ok(LogLink {
+        is_link: entry.is_plain && is(FileType::Symlink, &stat),
+        target: LinkTarget::Unknown,
+        container: LinkedContainer::NotAsked,
+        modified_at: modified_at(&stat),
+        path: entry.path().into(),
+        name: entry.name.into(),
+    })
 }
 
 /// An entry of a root.
-struct DirEntry<'a> {
+struct FoundEntry<'a> {
     /// As the kernel has it.
-    raw: &'a CStr,
+    raw: &'a DirEntry,
+    /// The root, as text.
+    root: &'a str,
     /// As text, approximated if necessary.
     name: String,
     /// The text equals the name, and has no control characters.
     is_plain: bool,
-    path: String,
-    stat: Stat,
 }
 
-impl DirEntry<'_> {
-    fn is(&self, kind: FileType) -> bool {
-        FileType::from_raw_mode(self.stat.st_mode) == kind
+impl FoundEntry<'_> {
+    fn path(&self) -> String {
+        [self.root, "/", &self.name].concat()
     }
+
+    fn stat(&self, root: &OwnedFd) -> Result<Stat, Errno> {
+        statat(root, self.raw.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+    }
+}
+
+fn is(kind: FileType, stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == kind
 }
 
 fn open(roots: &Roots, root: &Path, logs: &mut Logs) -> Option<OwnedFd> {
@@ -99,29 +140,29 @@ fn entries<T>(
     path: &Path,
     entries_max: usize,
     logs: &mut Logs,
-    convert: impl Fn(DirEntry<'_>) -> T,
+    convert: impl Fn(FoundEntry<'_>) -> Result<T, Errno>,
 ) -> Vec<T> {
     let mut rows = Vec::new();
     let mut too_many = false;
     let mut unclear = None;
     let shown = path.display().to_string();
-    let read = each_name(root, |raw| {
+    let read = each_entry(root, |raw| {
         if rows.len() >= entries_max {
             too_many = true;
             return false;
         }
-        let (name, is_plain) = text(raw);
-        match statat(root, raw, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => rows.push(convert(DirEntry {
-                raw,
-                is_plain,
-                path: [&shown, "/", &name].concat(),
-                name,
-                stat,
-            })),
+        let (name, is_plain) = text(raw.file_name());
+        let entry = FoundEntry {
+            raw,
+            root: &shown,
+            name,
+            is_plain,
+        };
+        match convert(entry) {
+            Ok(row) => rows.push(row),
             // It was removed during the read.
             Err(Errno::NOENT) => {}
-            Err(errno) => unclear = Some((name, errno)),
+            Err(errno) => unclear = Some((text(raw.file_name()).0, errno)),
         }
         true
     });

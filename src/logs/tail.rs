@@ -13,7 +13,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, OFlags, statat};
 use rustix::io::Errno;
 
-use super::{DIRECTORY, Error, Roots, each_name, has_entries, open_below};
+use super::{DIRECTORY, Error, Roots, each_entry, has_entries, open_below};
 
 /// The most rotations of one log that are read. The kubelet keeps 4 (`containerLogMaxFiles`).
 const ROTATIONS_MAX: usize = 16;
@@ -133,8 +133,8 @@ impl Rotation {
 fn rotations(dir: &OwnedFd, file: &str) -> Result<Vec<Rotation>, Errno> {
     let mut found = Vec::new();
     let mut seen = 0;
-    each_name(dir, |name| {
-        let name = name.to_str().ok();
+    each_entry(dir, |entry| {
+        let name = entry.file_name().to_str().ok();
         found.extend(name.and_then(|name| Rotation::of(name, file)));
         seen += 1;
         seen < ENTRIES_MAX

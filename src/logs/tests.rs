@@ -8,7 +8,7 @@ mod tail;
 use tempfile::TempDir;
 
 use super::*;
-use crate::model::{LogLink, PodLogDir, RemovalOutcome};
+use crate::model::{LogLink, Logs, PodLogDir, RemovalOutcome};
 
 const DIR: &str = "default_web_0d5f6a2c-1111-4222-8333-0123456789ab";
 
@@ -82,6 +82,10 @@ impl Host {
     }
 }
 
+fn scan(roots: &Roots) -> Logs {
+    super::scan(roots, &KnownLinks::default()).0
+}
+
 fn id() -> String {
     "0123456789abcdef".repeat(4)
 }
@@ -150,17 +154,62 @@ fn a_missing_root_is_empty_and_a_root_that_is_no_directory_is_reported() {
     assert_eq!(logs.links.len(), 1);
 }
 
+/// Each change of a known link between two scans, and what the second one tells as the first does of a new link.
+#[test]
+fn a_known_link_is_told_as_it_is_now() {
+    let host = Host::plain();
+    let (log, name) = (format!("{DIR}/app/0.log"), link_name());
+    let (file, link) = (
+        host.at(&format!("pods/{log}")),
+        host.at("containers").join(&name),
+    );
+    host.write(&format!("pods/{log}"), 1);
+    host.link(&name, &log);
+    let mut known = super::scan(&host.roots, &KnownLinks::default()).1;
+    let mut seen = || {
+        let (logs, now_known) = super::scan(&host.roots, &known);
+        known = now_known;
+        assert_eq!(logs, scan(&host.roots));
+        let links = logs.links.iter().map(|it| (it.is_link, it.target));
+        links.collect::<Vec<_>>()
+    };
+    assert_eq!(seen(), [(true, LinkTarget::Exists)]);
+    fs::remove_file(&file).unwrap();
+    assert_eq!(seen(), [(true, LinkTarget::Missing)]);
+    fs::write(&file, "x").unwrap();
+    assert_eq!(seen(), [(true, LinkTarget::Exists)]);
+    // Another link, made beside so that it has another inode, and of another age.
+    let beside = host.at("beside");
+    symlink("/elsewhere/0.log", &beside).unwrap();
+    let then = rustix::fs::Timespec {
+        tv_sec: 7,
+        tv_nsec: 0,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: then,
+        last_modification: then,
+    };
+    rustix::fs::utimensat(CWD, &beside, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    fs::rename(&beside, &link).unwrap();
+    assert_eq!(seen(), [(true, LinkTarget::Unknown)]);
+    fs::remove_file(&link).unwrap();
+    fs::write(&link, "").unwrap();
+    assert_eq!(seen(), [(false, LinkTarget::Unknown)]);
+    fs::remove_file(&link).unwrap();
+    assert_eq!(seen(), []);
+}
+
 #[test]
 fn more_entries_than_the_bound_are_reported() {
     let host = Host::plain();
     for number in 0..=10 {
         fs::create_dir(host.at(&format!("pods/{number}"))).unwrap();
     }
-    let logs = scan::scan_at_most(&host.roots, 10);
+    let (logs, _) = scan::scan_at_most(&host.roots, &KnownLinks::default(), 10);
     assert_eq!(logs.dirs.len(), 10);
     assert_eq!(logs.unread.len(), 1);
     assert!(logs.unread[0].contains("more than 10 entries"));
-    let logs = scan::scan_at_most(&host.roots, 11);
+    let (logs, _) = scan::scan_at_most(&host.roots, &KnownLinks::default(), 11);
     assert_eq!((logs.dirs.len(), logs.unread.len()), (11, 0));
 }
 

@@ -65,7 +65,7 @@ pub enum LinkedContainer {
 #[serde(deny_unknown_fields)]
 pub struct LogLink {
     /// Its name: `<pod>_<namespace>_<container>-<id>.log`, if the kubelet made it.
-    pub name: String,
+    pub name: Text,
     /// Its full path, as the host names it.
     pub path: Text,
     /// Whether it is a symbolic link. False also for a name with control characters or not in UTF-8,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::queries::{Queries, QueryLimits};
 use super::{ListResult, LookMemory, PodHistories, timed};
-use crate::logs::{ENTRIES_MAX, Roots, scan};
+use crate::logs::{ENTRIES_MAX, KnownLinks, Roots, scan};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, Logs,
     PodSandbox, PodUid, Pods, Rows, Text, container_id_of, pod_uid_of,
@@ -24,18 +24,6 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
 /// them.
 const LINKS_BUDGET: Duration = Duration::from_secs(3);
 
-/// Reads the roots, if any, and measures the time.
-pub(super) async fn read(disk: &BlockingPool, roots: Option<Roots>, took: &mut Duration) -> Logs {
-    let Some(roots) = roots else {
-        return Logs::default();
-    };
-    let scanned = timed(took, disk.run(SCAN_TIMEOUT, move || scan(&roots))).await;
-    scanned.unwrap_or_else(|error| Logs {
-        unread: vec![format!("log roots: {error}")],
-        ..Logs::default()
-    })
-}
-
 /// What one look must know of earlier ones.
 #[derive(Debug, Default)]
 pub(super) struct LogHistory {
@@ -44,6 +32,7 @@ pub(super) struct LogHistory {
     /// Containers that the runtime did not find; an id never comes back.
     not_found: BTreeSet<ContainerId>,
     asker: Queries<ContainerId, Option<runtime::ContainerStatus>>,
+    links: KnownLinks,
 }
 
 /// The runtime's lists of the same look.
@@ -100,6 +89,31 @@ impl LookMemory {
 }
 
 impl LogHistory {
+    /// Reads the roots, if any, and measures the time.
+    pub(super) async fn read(
+        &mut self,
+        disk: &BlockingPool,
+        roots: Option<Roots>,
+        took: &mut Duration,
+    ) -> Logs {
+        let Some(roots) = roots else {
+            return Logs::default();
+        };
+        let known = std::mem::take(&mut self.links);
+        let work = move || scan(&roots, &known);
+        let scanned = timed(took, disk.run(SCAN_TIMEOUT, work)).await;
+        match scanned {
+            Ok((logs, links)) => {
+                self.links = links;
+                logs
+            }
+            Err(error) => Logs {
+                unread: vec![format!("log roots: {error}")],
+                ..Logs::default()
+            },
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.orphans.is_empty() && self.not_found.is_empty()
     }

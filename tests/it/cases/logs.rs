@@ -83,7 +83,7 @@ impl Case {
         };
         let mut entry = LogLink {
             path: format!("{CONTAINERS_ROOT}/{name}").into(),
-            name,
+            name: name.into(),
             is_link: true,
             target: match *target {
                 "missing" => LinkTarget::Missing,

@@ -157,7 +157,7 @@ fn link_of(snapshot: &Snapshot, (which, age, target, draw): Link) -> LogLink {
     };
     LogLink {
         path: format!("/var/log/containers/{name}").into(),
-        name,
+        name: name.into(),
         is_link: draw < 97,
         target: match target {
             0..15 => LinkTarget::Exists,
