@@ -36,9 +36,7 @@ impl PassRun<'_> {
         if target == Target::Images && !self.images_are_known(look) {
             return Ok(());
         }
-        let mut policy = self.policy.clone();
-        policy.images = policy.images.freeing_on();
-        let fresh = self.plan(look, &[target].into(), &policy)?;
+        let fresh = self.plan(look, &[target].into(), &self.policy_of_round(target, 1))?;
         let kept = fresh.kept.iter();
         let stays: BTreeMap<&str, KeepReason> =
             kept.map(|k| (k.subject.id.as_str(), k.reason)).collect();

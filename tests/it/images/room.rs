@@ -166,6 +166,37 @@ async fn images_that_were_to_make_room_and_are_old_by_now_go_for_their_age() {
     assert_eq!(of_age.count(), 9, "{rows:#}");
 }
 
+/// Between the marks no image goes for room, also not one that was old when the pass began.
+#[tokio::test]
+async fn an_image_that_is_used_after_the_plan_stays_where_the_high_mark_was_not_reached() {
+    // 2 images of 4 MiB, 1.5 MiB of others, 40 MiB of other data: 77 %.
+    let disk = Tmpfs::mount(SIZE_MIB);
+    fill(disk.path(), 40);
+    let mut changes = thresholds(95, 50, 1);
+    changes["policy"]["images"]["max_age"] = json!("5s");
+    let rig = rig(idle(2), &disk, changes).await;
+    until("both are old", || async {
+        let plan = plan(&rig).await;
+        let removals = plan["removals"].as_array().unwrap();
+        (removals.len() == 2).then_some(())
+    })
+    .await;
+    rig.sim.set_fault(Rpc::RemoveImage, Fault::hang());
+    let id = rig.begin_gc("target=images").await;
+    until_true("the first is under way", || removed(&rig).len() == 1).await;
+    let other = usize::from(removed(&rig)[0] == tag(0));
+    use_once(&rig, &tag(other)).await;
+    rig.sim.clear_faults();
+    let pass = rig.finished(&id).await;
+    assert!(is_there(&rig, &tag(other)), "{pass:#}");
+    let report = &pass["targets"]["images"];
+    assert_eq!(
+        (&report["removed"], &report["skipped"]),
+        (&json!(1), &json!(1)),
+        "{pass:#}"
+    );
+}
+
 #[tokio::test]
 async fn between_the_thresholds_nothing_is_removed() {
     let disk = Tmpfs::mount(SIZE_MIB);
