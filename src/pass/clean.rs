@@ -115,6 +115,7 @@ impl PassRun<'_> {
         // What an earlier round left open is planned anew, if it is still due.
         let open = self.take_open(target);
         if round == 0 {
+            self.tally.keep_lost(target, &plan);
             // The summary lacks those that have ended before this look and are not noted yet.
             self.tally
                 .planned(&plan, target, in_flight.into_values().collect());

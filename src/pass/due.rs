@@ -71,11 +71,13 @@ impl PassRun<'_> {
                     (_, None) if sees_all => {
                         report.already_gone += 1;
                         self.tally.count_gone(target, reason);
+                        self.tally.settled(target, id);
                         continue;
                     }
                     // The object may still exist: a later round plans it again.
                     (_, None) => {
                         report.unplan(reason);
+                        self.tally.settled(target, id);
                         self.no_longer_seen.insert((target, id.clone()));
                         continue;
                     }

@@ -282,7 +282,8 @@ impl PassRun<'_> {
     fn prove_gone(&mut self, look: &Look, given_up: &[(Target, Text)]) {
         let open = self.tally.open.iter();
         let open = open.map(|it| (it.subject.target, it.subject.id.clone()));
-        let mut unsure = self.tally.failed.clone();
+        // Those lost where a bound ended the pass are in no list of open ones any more.
+        let mut unsure = &self.tally.failed | &self.tally.lost;
         unsure.extend(open.chain(given_up.iter().cloned()));
         self.prove_target_gone(Target::Containers, &look.containers, &unsure);
         self.prove_target_gone(Target::Sandboxes, &look.sandboxes, &unsure);

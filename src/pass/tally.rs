@@ -282,15 +282,36 @@ impl<'a> Tally<'a> {
         *self.gone_for.entry((target, reason)).or_default() += 1;
     }
 
+    /// Notes that an object whose removal failed or was lost is none of the rest any more: the look after the pass must not
+    /// take it from there once more.
+    pub(super) fn settled(&mut self, target: Target, id: &Text) {
+        let object = (target, id.clone());
+        self.failed.remove(&object);
+        self.lost.remove(&object);
+    }
+
+    /// Forgets what was lost and is in no later plan.
+    pub(super) fn keep_lost(&mut self, target: Target, plan: &Plan) {
+        let is_due = |id: &Text| plan.removals.iter().any(|it| it.subject.id == *id);
+        self.lost.retain(|(of, id)| *of != target || is_due(id));
+    }
+
     /// Returns of a target's earlier plans what another plan does not plan again, by why it was to go: what is gone, and
-    /// what this pass failed to remove and that plan keeps as quarantined, or as too young after a rescue.
+    /// what this pass failed to remove and that plan lacks, or keeps as quarantined, or as too young after a rescue.
     fn not_planned_again(&self, target: Target, plan: &Plan) -> Vec<(RemoveReason, u64)> {
         let gone = self.gone_for.iter();
         let gone = gone.filter(|((of, _), _)| *of == target);
         let for_a_time = [KeepReason::Quarantined, KeepReason::TooYoung];
         let kept = plan.kept.iter();
         let kept = kept.filter(|it| for_a_time.contains(&it.reason));
-        let failed = kept.filter_map(|it| self.stayed.get(it.subject.id.as_str()));
+        let kept = kept.map(|it| it.subject.id.as_str());
+        let removed = plan.removals.iter().map(|it| &it.subject.id);
+        let listed = plan.kept.iter().map(|it| &it.subject.id).chain(removed);
+        let listed: BTreeSet<&Text> = listed.filter(|_| !self.failed.is_empty()).collect();
+        let of_target = self.failed.iter().filter(|(of, _)| *of == target);
+        let lacking = of_target.filter(|(_, id)| !listed.contains(id));
+        let failed = kept.chain(lacking.map(|(_, id)| id.as_str()));
+        let failed = failed.filter_map(|id| self.stayed.get(id));
         gone.map(|((_, reason), count)| (*reason, *count))
             .chain(failed.map(|reason| (*reason, 1)))
             .collect()

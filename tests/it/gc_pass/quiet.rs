@@ -176,6 +176,31 @@ async fn a_removal_that_ends_during_the_rest_stays_planned_and_hides_no_failure(
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
 }
 
+/// Its removal failed before the rest, and another client or the runtime itself carries it out meanwhile.
+#[tokio::test]
+async fn a_sandbox_that_goes_during_the_rest_after_it_failed_hides_no_other() {
+    let (goes, stays) = (old(8), old(9).cni(Cni::failing()));
+    let node = nodes::healthy().pods(6, old).pod(goes).pod(stays);
+    let rig = Rig::with(node.build(), lagging(1), changes("4s")).await;
+    let goes = rig.sim.sandbox_id("default/old-8#0").unwrap();
+    let fault = Fault::fail(Code::Unknown, "not now");
+    rig.sim.set_removal_fault(&goes, fault);
+    let id = rig.begin_gc("").await;
+    until("the pass rests", || async {
+        let rests = rig.logged("the lists fit; the kubelet may sync").len();
+        (rests == 1).then_some(())
+    })
+    .await;
+    assert!(rig.sim.change(|node| node.vanish_sandbox(&goes)));
+    let pass = rig.finished(&id).await;
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&report["planned"], &report["removed"], &report["remaining"]),
+        (&json!(8), &json!(6), &json!(1)),
+        "{pass:#}"
+    );
+}
+
 #[tokio::test]
 async fn on_lists_that_fit_the_newest_record_waits_until_the_pod_was_seen_over() {
     let node = nodes::healthy()

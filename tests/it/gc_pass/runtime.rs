@@ -355,6 +355,27 @@ async fn a_removal_that_did_not_end_is_none_of_the_rest_where_the_look_after_the
     }
 }
 
+/// The pass ends at a bound before it has looked again.
+#[tokio::test]
+async fn a_lost_removal_that_was_carried_out_is_none_of_the_rest_where_a_bound_ends_the_pass() {
+    let rig = Rig::start(nodes::litter(20), json!({})).await;
+    let open = rig.sim.container_id("default/old-0/app#0").unwrap();
+    // Not yet slow, so that the pass waits for it.
+    let fault = runtime_ends().after(Duration::from_millis(900));
+    rig.sim.set_removal_fault(&open, fault);
+    let id = rig.begin_gc("target=containers&max_removals=3").await;
+    until_true("the others are gone", || rig.exited_containers() == 18).await;
+    assert!(rig.sim.change(|node| node.vanish_container(&open)));
+    let pass = rig.finished(&id).await;
+    let report = &pass["targets"]["containers"];
+    let left = rig.exited_containers();
+    assert_eq!(
+        (&report["removed"], &report["remaining"]),
+        (&json!(2), &json!(left)),
+        "{pass:#}"
+    );
+}
+
 #[tokio::test]
 async fn a_sandbox_without_a_time_of_creation_counts_from_when_it_was_first_seen() {
     // containerd 2 lists Go's zero time, which on the wire is 1754.
