@@ -205,6 +205,7 @@ pub async fn runner(
         metrics,
         quarantine,
         failures: Arc::default(),
+        left_logs: Arc::default(),
         journal: Journal::none(),
         events,
         disk: DiskThreads::default(),

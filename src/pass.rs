@@ -3,6 +3,8 @@
 //! Runs one pass at a time; the worker (`trigger`) decides which.
 
 mod answers;
+mod away;
+mod breaker;
 mod clean;
 mod due;
 mod end;
@@ -21,7 +23,7 @@ mod rescue;
 mod stops;
 mod tally;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +36,8 @@ use crate::events::Events;
 use crate::gc::{self, PassOptions, Plan, Policy, Removal, SavedPlan};
 use crate::metrics::Metrics;
 use crate::model::{
-    Coverage, Pass, PodSandboxId, PodUid, Pods, PodsUnknown, Target, TargetReport, Text,
+    Coverage, Pass, PodSandboxId, PodUid, Pods, PodsUnknown, RemovedContainer, Target,
+    TargetReport, Text,
 };
 use crate::pass::failures::PriorFailures;
 use crate::pass::quarantine::Quarantine;
@@ -52,11 +55,6 @@ use remove::{Gone, Remover};
 pub use rescue::at_risk;
 use stops::Stops;
 use tally::Tally;
-
-/// How often a pass waits for a lost runtime before it gives up.
-const RUNTIME_LOSSES_MAX: u32 = 5;
-/// Interval at which a lost runtime is asked whether it is back.
-const RUNTIME_BACK_EVERY: Duration = Duration::from_millis(250);
 
 /// How often a pass waits for a pod source that fails and settles again.
 const SETTLING_WAITS_MAX: usize = 3;
@@ -81,6 +79,8 @@ pub struct Runner {
     pub quarantine: Arc<Mutex<Quarantine>>,
     /// What passes tried in vain.
     pub failures: Arc<Mutex<PriorFailures>>,
+    /// Removed containers whose logs a pass could not remove before its end.
+    pub left_logs: Arc<Mutex<Vec<RemovedContainer>>>,
     /// The record of passes on disk.
     pub journal: Journal,
     /// Sends Kubernetes Events about passes.
@@ -181,6 +181,8 @@ struct PassRun<'a> {
     /// How many more removals may start.
     removals_left: u64,
     losses: u32,
+    /// The runtime went away, and was not seen to come back.
+    runtime_is_away: bool,
     /// Planned objects that a later, incomplete look no longer shows.
     no_longer_seen: BTreeSet<(Target, Text)>,
     /// The removed containers; their logs may follow.
@@ -232,11 +234,12 @@ impl<'a> PassRun<'a> {
             stops,
             freshness: Freshness::pass_begins(),
             executor,
-            tally: Tally::new(runner, record, config.quarantine),
+            tally: Tally::new(runner, record, config.quarantine, gone.clone()),
             space: SpaceGoal::default(),
             given_up: false,
             removals_left: config.gc.max_removals.unwrap_or(u64::MAX),
             losses: 0,
+            runtime_is_away: false,
             no_longer_seen: BTreeSet::new(),
             gone,
             gone_at_sandboxes: None,
@@ -265,6 +268,7 @@ impl<'a> PassRun<'a> {
         if dry_run {
             return self.preview(&targets, &look);
         }
+        self.take_left_logs();
         let fits = self.rescue(&mut look).await?;
         self.wait_for_quiet(&mut look).await?;
         for target in targets {
@@ -439,39 +443,6 @@ impl<'a> PassRun<'a> {
         self.stops
             .reached()
             .map_or(Ok(()), |stop| Err(EarlyEnd::Stopped(stop)))
-    }
-
-    /// Waits for a lost runtime, and takes a new look.
-    async fn runtime_back(&mut self) -> Result<Arc<Look>, EarlyEnd> {
-        self.losses += 1;
-        if self.losses > RUNTIME_LOSSES_MAX {
-            let times = format!("{} times", self.losses);
-            return Err(EarlyEnd::RuntimeGone(times));
-        }
-        self.record
-            .line("the runtime went away; waiting for it".to_owned());
-        tracing::warn!(pass.id = %self.record.id, "the runtime went away in mid-pass");
-        let client = self.runner.observer.client();
-        let until = Instant::now() + self.config.runtime.removal_timeout;
-        loop {
-            self.bounds()?;
-            let answer = tokio::select! {
-                answer = client.version() => answer,
-                stop = self.stops.wait() => return Err(EarlyEnd::Stopped(stop)),
-            };
-            if answer.is_ok() {
-                match self.look().await {
-                    Ok(look) if look.snapshot(BTreeMap::new()).is_ok() => return Ok(look),
-                    Ok(_) => {}
-                    Err(end) => return Err(end),
-                }
-            }
-            if Instant::now() >= until {
-                let for_too_long = "and did not come back in time".to_owned();
-                return Err(EarlyEnd::RuntimeGone(for_too_long));
-            }
-            self.rest(RUNTIME_BACK_EVERY).await;
-        }
     }
 
     /// Sleeps; wakes at the end of the pass.

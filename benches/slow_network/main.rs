@@ -115,6 +115,7 @@ async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
         journal: Journal::none(),
         quarantine: Arc::default(),
         failures: Arc::default(),
+        left_logs: Arc::default(),
         disk: DiskThreads::default(),
         events: Events::new(|_result| ()),
     };

@@ -70,8 +70,7 @@ impl PassRun<'_> {
                     (_, None) if is_unread => "not read",
                     (_, None) if sees_all => {
                         report.already_gone += 1;
-                        self.tally.count_gone(target, reason);
-                        self.tally.settled(target, id);
+                        self.tally.found_gone(target, id, reason);
                         continue;
                     }
                     // The object may still exist: a later round plans it again.

@@ -196,6 +196,7 @@ impl PassRun<'_> {
         }
         self.report_quarantined();
         let outcome = self.outcome(end.as_ref(), dry_run);
+        self.leave_logs();
         let is_silent = outcome == Outcome::Partial && self.record.read(|it| it.errors.is_empty());
         if let Some(why) = self.tally.first_skip.filter(|_| is_silent) {
             self.record.error(why);
@@ -205,7 +206,9 @@ impl PassRun<'_> {
 
     /// Removes the logs of the containers that have gone. Returns until when such logs may go, if the pass must end.
     async fn last_logs(&mut self) -> Option<Instant> {
-        let look = self.runner.observer.latest()?;
+        // Each would be lost once more, and then count as failed: the next pass takes them.
+        let look = self.runner.observer.latest();
+        let look = look.filter(|_| !self.runtime_is_away)?;
         let mut until = None;
         loop {
             until = until.or_else(|| self.stops.logs_may_go_until());
@@ -307,7 +310,11 @@ impl PassRun<'_> {
         let went_later = unsure
             .iter()
             .filter(|id| !gone.contains(*id) && !listed.contains(*id));
-        let (went_later, count) = (went_later.count() as u64, still_listed.len() as u64);
+        let went_later: Vec<&&str> = went_later.collect();
+        for id in &went_later {
+            self.gone.went(id);
+        }
+        let (went_later, count) = (went_later.len() as u64, still_listed.len() as u64);
         let problem = still_listed.first().map(|example| {
             format!(
                 "{count} of {} removed or gone are still listed ({example}): the runtime says that they are gone, \

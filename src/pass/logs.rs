@@ -8,7 +8,8 @@ use std::sync::Arc;
 use super::PassRun;
 use super::end::EarlyEnd;
 use super::executor::ReturnWhen;
-use crate::gc::{self, Plan, Removal};
+use super::remove::GONE_MAX;
+use crate::gc::{self, Expected, Plan, Removal};
 use crate::model::{Container, Logs, PodUid, RemovedContainer, Rows, Target, log_dir_name};
 use crate::snapshot::Look;
 
@@ -98,6 +99,31 @@ impl PassRun<'_> {
         match gc::check::check(&plan.removals, &snapshot, policy).first() {
             None => Ok(plan),
             Some(first) => Err(EarlyEnd::BadPlan(first.to_string())),
+        }
+    }
+
+    /// Leaves the logs of removed containers that are still there to the next pass: no later plan has them.
+    pub(super) fn leave_logs(&mut self) {
+        self.take_open_logs();
+        let open = self.open_logs.drain(..);
+        let open = open.filter_map(|log| match log.expected {
+            Expected::ContainerLog(container) => Some(*container),
+            Expected::Container(_)
+            | Expected::Sandbox
+            | Expected::Image { .. }
+            | Expected::PodLogDir { .. }
+            | Expected::LogLink(_) => None,
+        });
+        let mut left = self.runner.left_logs.lock();
+        left.extend(open.chain(self.gone.take()));
+        left.truncate(GONE_MAX);
+    }
+
+    /// Takes the logs that an earlier pass left; a saved plan does not have them.
+    pub(super) fn take_left_logs(&self) {
+        if self.saved_plan.is_none() {
+            let left = std::mem::take(&mut *self.runner.left_logs.lock());
+            self.gone.put_back(left);
         }
     }
 

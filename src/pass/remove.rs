@@ -26,7 +26,7 @@ use logs::LogRemover;
 use superseded::NewerRecords;
 
 use evidence::{EvidenceKeeper, PodMeta};
-pub(super) use gone::Gone;
+pub(super) use gone::{GONE_MAX, Gone};
 
 /// Grace for stopping a container in state unknown: the kubelet's minimum.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -284,9 +284,10 @@ async fn container(
         not_needed(remover, removal, newer).await?;
         remover.may_go_on()?;
     }
+    remover.gone.begins(removal, &status);
     let result = client.remove_container(id).await;
     if result.is_ok() {
-        remover.gone.note(removal, status, has_evidence);
+        remover.gone.note(removal, &status, has_evidence);
     }
     ended(remover, result, || client.container_status(id)).await
 }

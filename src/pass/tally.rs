@@ -1,13 +1,14 @@
 //! The figures of a pass: what it plans and how each removal ends, written to report, metrics, log, journal and
-//! quarantine. Gives up a target of which most removals fail.
+//! quarantine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use super::Runner;
 use super::executor::FinishedRemoval;
 use super::queue::HeldBack;
-use super::{PassRun, Runner};
+use super::remove::Gone;
 use crate::config::BackOff;
 use crate::gc::{Plan, Removal};
 use crate::model::{
@@ -20,18 +21,17 @@ use crate::pass::record::PassRecord;
 const TIMEOUT_HINT: &str = "if the network teardown takes this long, runtime.removal_timeout must be longer: each try \
                             begins it anew";
 
-/// The breaker looks at the share of failures from this many attempts on.
-const MIN_ATTEMPTS: u64 = 5;
-
 pub(super) struct Tally<'a> {
     runner: &'a Runner,
     record: &'a PassRecord,
     back_off: BackOff,
+    /// The containers whose logs follow.
+    containers: Gone,
     /// Attempts that the runtime answered, and failures among them. Quarantined sandboxes are not counted: they are probes,
     /// expected to fail.
-    tried: BTreeMap<Target, (u64, u64)>,
+    pub(super) tried: BTreeMap<Target, (u64, u64)>,
     /// What the report says of the targets that the breaker ended.
-    broken: BTreeMap<Target, String>,
+    pub(super) broken: BTreeMap<Target, String>,
     /// Outcomes of sandboxes that the queue has not seen yet.
     pub(super) ended: Vec<(String, RemovalOutcome)>,
     /// Removals that a cancel, the deadline or a lost runtime left open, until the queue takes them back.
@@ -66,11 +66,17 @@ pub(super) struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    pub(super) fn new(runner: &'a Runner, record: &'a PassRecord, back_off: BackOff) -> Self {
+    pub(super) fn new(
+        runner: &'a Runner,
+        record: &'a PassRecord,
+        back_off: BackOff,
+        containers: Gone,
+    ) -> Self {
         Self {
             runner,
             record,
             back_off,
+            containers,
             tried: BTreeMap::new(),
             broken: BTreeMap::new(),
             ended: Vec::new(),
@@ -261,6 +267,7 @@ impl<'a> Tally<'a> {
         let is_gone = done.outcome.is_gone();
         if is_gone {
             self.count_gone(target, reason);
+            self.containers.went(&id);
             runner.failures.lock().gone(target, &id);
         }
         if target == Target::Images && is_gone {
@@ -277,8 +284,15 @@ impl<'a> Tally<'a> {
         journal.tried(pass_id, &done.removal, done.outcome, done.latency);
     }
 
+    /// Notes a planned object that a later look finds gone.
+    pub(super) fn found_gone(&mut self, target: Target, id: &Text, reason: RemoveReason) {
+        self.count_gone(target, reason);
+        self.settled(target, id);
+        self.containers.went(id);
+    }
+
     /// Counts an object that is gone by why it was to go.
-    pub(super) fn count_gone(&mut self, target: Target, reason: RemoveReason) {
+    fn count_gone(&mut self, target: Target, reason: RemoveReason) {
         *self.gone_for.entry((target, reason)).or_default() += 1;
     }
 
@@ -369,41 +383,6 @@ impl<'a> Tally<'a> {
             }
             Target::Containers | Target::Sandboxes | Target::Images | Target::Logs => {}
         }
-    }
-}
-
-/// The circuit breaker: gives up a target for this pass if most of its removals fail. The next target goes on: a broken
-/// CNI plugin must not stop image removal on a full disk.
-impl PassRun<'_> {
-    /// Returns the attempts and failures of a target among the removals that have ended, if the breaker would end it.
-    #[expect(clippy::cast_precision_loss, reason = "a share of some thousands")]
-    pub(super) fn mostly_fails(&self, target: Target) -> Option<(u64, u64)> {
-        let ratio = self.config.gc.failure_ratio?;
-        let (attempts, failures) = *self.tally.tried.get(&target)?;
-        let is_beyond = attempts >= MIN_ATTEMPTS && failures as f64 / attempts as f64 > ratio;
-        is_beyond.then_some((attempts, failures))
-    }
-
-    /// Says whether the breaker ends the target, and reports it.
-    pub(super) fn breaks(&mut self, target: Target) -> bool {
-        let Some((attempts, failures)) = self.mostly_fails(target) else {
-            return false;
-        };
-        self.given_up = true;
-        let why = format!(
-            "circuit breaker (gc.failure_ratio): {failures} of {attempts} removals failed; the rest stays"
-        );
-        tracing::warn!(pass.id = %self.record.id, target = target.label(), why, "target given up");
-        let line = format!("{target}: {why}");
-        // The rescue begins a target several times: one error, and one trip, for all of them.
-        match self.tally.broken.insert(target, line.clone()) {
-            Some(before) => self.record.retract(&before),
-            None => {
-                self.runner.metrics.breaker_trips.inc();
-            }
-        }
-        self.record.error(line);
-        true
     }
 }
 

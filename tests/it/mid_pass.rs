@@ -39,6 +39,7 @@ fn runner(socket: &Path) -> Runner {
         journal: Journal::none(),
         quarantine: Arc::default(),
         failures: Arc::default(),
+        left_logs: Arc::default(),
         disk: DiskThreads::default(),
         events: Events::new(|_result| ()),
     }

@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 
 use crate::events::LastRecord;
 use crate::gc::Removal;
-use crate::model::{ContainerId, ContainerState, PodRef, PodUid, RemovedContainer, ending};
+use crate::model::{ContainerId, ContainerState, PodRef, PodUid, RemovedContainer, Text, ending};
 use crate::runtime;
 use crate::system::maps::IdSet;
 
 /// Removed containers of one pass whose logs are removed; the logs of any more stay.
-const GONE_MAX: usize = 1 << 16;
+pub(in crate::pass) const GONE_MAX: usize = 1 << 16;
 
 /// Pods of one pass whose newest removed container is remembered.
 const LAST_MAX: usize = 256;
@@ -23,7 +23,9 @@ pub(in crate::pass) struct Gone(Arc<Mutex<RemovedContainers>>);
 
 #[derive(Debug, Default)]
 struct RemovedContainers {
-    /// Those not handed out yet.
+    /// Those whose removal has begun; what becomes of it may be known later.
+    open: BTreeMap<Text, RemovedContainer>,
+    /// Those that are gone and not handed out yet.
     new: Vec<RemovedContainer>,
     /// Those of all whose logs are removed.
     ids: IdSet<ContainerId>,
@@ -41,37 +43,65 @@ impl Gone {
         self.0.lock().ids.contains(id)
     }
 
+    /// Notes that a container is gone whose removal has begun.
+    pub(in crate::pass) fn went(&self, id: &str) {
+        let mut removed = self.0.lock();
+        let container = removed.open.remove(id);
+        removed.add(container);
+    }
+
+    /// Adds the containers of earlier passes whose logs are still there.
+    pub(in crate::pass) fn put_back(&self, containers: Vec<RemovedContainer>) {
+        self.0.lock().add(containers);
+    }
+
     /// Returns the newest container of each pod, of [`LAST_MAX`] pods.
     pub(in crate::pass) fn last_records(&self) -> Vec<LastRecord> {
         self.0.lock().last.values().cloned().collect()
     }
 
-    pub(super) fn note(
-        &self,
-        removal: &Removal,
-        status: runtime::ContainerStatus,
-        has_evidence: bool,
-    ) {
+    /// Notes that the removal of a container begins.
+    pub(super) fn begins(&self, removal: &Removal, status: &runtime::ContainerStatus) {
         let (Some(pod), subject) = (removal.subject.pod.clone(), &removal.subject) else {
             return;
         };
-        let mut removed = self.0.lock();
-        removed.note_last(&pod, removal, &status, has_evidence);
-        if !status.log_path.is_empty() && removed.ids.len() < GONE_MAX {
-            removed.ids.insert(status.id.clone());
-            removed.new.push(RemovedContainer {
-                id: status.id,
-                name: subject.name.clone(),
-                attempt: subject.attempt,
-                pod,
-                created_at: subject.created_at,
-                log_path: status.log_path.into(),
-            });
+        let container = RemovedContainer {
+            id: status.id.clone(),
+            name: subject.name.clone(),
+            attempt: subject.attempt,
+            pod,
+            created_at: subject.created_at,
+            log_path: status.log_path.as_str().into(),
+        };
+        let open = &mut self.0.lock().open;
+        if !status.log_path.is_empty() && open.len() < GONE_MAX {
+            open.insert(status.id.text().clone(), container);
+        }
+    }
+
+    /// Notes a container that this pass has removed.
+    pub(super) fn note(
+        &self,
+        removal: &Removal,
+        status: &runtime::ContainerStatus,
+        has_evidence: bool,
+    ) {
+        if let Some(pod) = &removal.subject.pod {
+            self.0.lock().note_last(pod, removal, status, has_evidence);
         }
     }
 }
 
 impl RemovedContainers {
+    fn add(&mut self, containers: impl IntoIterator<Item = RemovedContainer>) {
+        for container in containers {
+            if self.ids.len() < GONE_MAX {
+                self.ids.insert(container.id.clone());
+                self.new.push(container);
+            }
+        }
+    }
+
     fn note_last(
         &mut self,
         pod: &Arc<PodRef>,

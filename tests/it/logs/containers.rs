@@ -348,6 +348,50 @@ async fn logs_that_a_lost_runtime_left_open_after_the_last_batch_go_before_the_p
 }
 
 #[tokio::test]
+async fn logs_of_a_removal_that_was_carried_out_although_the_runtime_went_away_go() {
+    let tree = Tree::plain();
+    let (rig, ids) = five_one_by_one(&tree, 50).await;
+    rig.sim.set_removal_fault(&ids[1], Fault::hang());
+    let id = rig.begin_gc("target=containers").await;
+    until_true("it is under way", || rig.removals().len() == 2).await;
+    assert!(rig.sim.change(|node| node.vanish_container(&ids[1])));
+    rig.sim.restart().await.unwrap();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["targets"]["containers"]["already_gone"], 1, "{pass:#}");
+    assert_eq!(tree.files().len(), 4, "{:?}", tree.files());
+}
+
+/// The runtime stays away for longer than the pass may wait for it.
+#[tokio::test]
+async fn logs_that_a_pass_leaves_because_the_runtime_is_away_go_with_the_next_pass() {
+    for bound in [
+        json!({ "runtime": { "removal_timeout": "2s" } }),
+        json!({ "gc": { "deadline": "3s" } }),
+    ] {
+        let tree = Tree::plain();
+        let (mut rig, ids) = five_one_by_one(&tree, 50).await;
+        rig.configure(&bound);
+        assert_eq!(rig.post("/-/reload").await.status, 200);
+        rig.sim.set_removal_fault(&ids[2], Fault::hang());
+        let id = rig.begin_gc("target=containers").await;
+        until_true("two are gone", || rig.sim.containers().len() == 4).await;
+        rig.sim.stop().await;
+        let pass = rig.finished(&id).await;
+        assert_eq!(pass["outcome"], "partial", "{pass:#}");
+        assert_eq!(pass["targets"]["containers"]["removed"], 2, "{pass:#}");
+        assert_eq!(tree.files().len(), 6 * 4, "{:?}", tree.files());
+        rig.sim.clear_faults();
+        rig.sim.start().unwrap();
+        rig.ready().await;
+        assert_eq!(rig.gc("dry_run=true").await["outcome"], "planned");
+        assert_eq!(tree.files().len(), 6 * 4, "{:?}", tree.files());
+        let pass = rig.gc("target=containers").await;
+        assert_eq!(pass["outcome"], "completed", "{pass:#}");
+        assert_eq!(tree.files().len(), 4, "{:?}", tree.files());
+    }
+}
+
+#[tokio::test]
 async fn a_pass_that_is_cancelled_takes_the_logs_of_what_it_removed_and_says_what_did_not_begin() {
     let tree = Tree::plain();
     let (rig, ids) = five_one_by_one(&tree, 50).await;
