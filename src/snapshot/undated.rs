@@ -24,7 +24,8 @@ impl UndatedSandboxes {
         }
         let (mut seen, next) = (BTreeMap::new(), creations(&list.rows));
         for row in list.rows.iter_mut().filter(|row| undated(row)) {
-            let first_seen = self.0.get(&row.id).copied().unwrap_or(now);
+            // A clock that was set back leaves none in the future, where it would be young until then.
+            let first_seen = self.0.get(&row.id).map_or(now, |at| now.min(*at));
             seen.insert(row.id.clone(), first_seen);
             let of_pod = row.pod.as_ref().and_then(|pod| next.get(&pod.uid));
             let next = of_pod.and_then(|it| it.range(row.attempt.saturating_add(1)..).next());
@@ -112,6 +113,15 @@ mod tests {
         assert_eq!(dated(&mut undated, &[b, a], 7), [1, 5]);
         assert_eq!(dated(&mut undated, &[b], 8), [1]);
         assert_eq!(dated(&mut undated, &[a], 9), [9]);
+    }
+
+    #[test]
+    fn an_undated_sandbox_counts_anew_from_when_the_clock_was_set_back() {
+        let mut undated = UndatedSandboxes::default();
+        let a = ("a", Timestamp::MAX);
+        assert_eq!(dated(&mut undated, &[a], 9_000), [9_000]);
+        assert_eq!(dated(&mut undated, &[a], 5), [5]);
+        assert_eq!(dated(&mut undated, &[a], 7), [5]);
     }
 
     #[test]
