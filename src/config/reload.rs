@@ -1,6 +1,7 @@
 //! Which settings a reload can change, which need a restart, and a fingerprint of the settings in force.
 
 use super::layers::Layers;
+use super::value::without_user;
 use super::{Config, Error};
 
 /// The keys that only a start can change, and why.
@@ -60,11 +61,18 @@ impl Config {
     }
 
     /// Returns a fingerprint of the effective configuration. The node's name and its kubelet's URL are left out, so that
-    /// nodes with the same settings have the same one.
+    /// nodes with the same settings have the same one; so are users and passwords in URLs, which it would help to guess.
     pub fn hash(&self) -> String {
         let yaml = super::yaml(&self.effective, |key| {
             ["node.name", "pods.kubelet_url"].contains(&key)
         });
-        format!("{:08x}", crc32fast::hash(yaml.as_bytes()))
+        let mut sum = crc32fast::Hasher::new();
+        for line in yaml.lines() {
+            let has_url = line.contains("://");
+            let line = if has_url { &without_user(line) } else { line };
+            sum.update(line.as_bytes());
+            sum.update(b"\n");
+        }
+        format!("{:08x}", sum.finalize())
     }
 }

@@ -182,7 +182,7 @@ fn looks_like_json(text: &str) -> bool {
 }
 
 /// Leaves out what a message must not repeat: the user and password that may stand before an `@`.
-fn without_user(text: &str) -> String {
+pub(super) fn without_user(text: &str) -> String {
     let Some((before, rest)) = text.rsplit_once('@') else {
         return text.to_owned();
     };

@@ -28,3 +28,15 @@ fn the_fingerprint_is_the_same_on_all_nodes_of_a_fleet() {
     assert_eq!(on("n1", "/ca"), on("n2", "/ca"));
     assert_ne!(on("n1", "/ca"), on("n1", "/other"));
 }
+
+#[test]
+fn the_fingerprint_tells_nothing_of_a_password_in_a_url() {
+    let polling = |url: &str| {
+        let text = format!("alertmanager: {{poll: ['{url}']}}");
+        yaml(&text).unwrap().hash()
+    };
+    let hash = polling("https://ann:one@am:9093");
+    assert_eq!(hash, polling("https://ben:two@am:9093"));
+    assert_ne!(hash, polling("https://ann:one@other:9093"));
+    assert_ne!(hash, polling("http://ann:one@am:9093"));
+}
