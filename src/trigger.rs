@@ -234,7 +234,12 @@ impl Worker {
         let mut fleet = self.inner.fleet.changes();
         let journal = &self.inner.runner.journal;
         while !self.inner.shutdown.is_cancelled() {
-            if let Some(history) = journal.late_history() {
+            if let Some((history, hold)) = journal.found_late() {
+                if let Some(hold) = hold {
+                    self.inner.fleet.held_before(&hold);
+                    // What was read since is not written yet.
+                    journal.held(self.inner.fleet.hold());
+                }
                 self.restore(history);
             }
             if let Some((queued, record)) = self.take_next() {

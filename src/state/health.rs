@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::ages::ImageAges;
 use super::outage::OutageWrite;
 use super::passes::History;
+use crate::model::FleetHold;
 
 /// The key of errors in the API.
 pub(super) const JOURNAL: &str = "journal";
@@ -42,8 +43,8 @@ pub(super) struct WriterHealth {
     pub(super) outage: Mutex<Option<OutageWrite>>,
     /// Since when an outage lasts, as the database said when it was opened; taken by the next look.
     pub(super) earlier_outage: Mutex<Option<Timestamp>>,
-    /// What earlier runs left, if the database was opened after the start; taken by the worker.
-    pub(super) late_history: Mutex<Option<History>>,
+    /// What earlier runs left, and the hold of all nodes, if the database was opened after the start; taken by the worker.
+    pub(super) late: Mutex<Option<(History, Option<FleetHold>)>>,
     /// Wakes the worker for it.
     pub(super) opened_late: Notify,
 }
@@ -60,7 +61,7 @@ impl WriterHealth {
             ages: Mutex::default(),
             outage: Mutex::default(),
             earlier_outage: Mutex::default(),
-            late_history: Mutex::default(),
+            late: Mutex::default(),
             opened_late: Notify::new(),
         }
     }
@@ -89,8 +90,8 @@ impl WriterHealth {
         }
     }
 
-    pub(super) fn found_late(&self, history: History) {
-        *self.late_history.lock() = Some(history);
+    pub(super) fn found_late(&self, history: History, hold: Option<FleetHold>) {
+        *self.late.lock() = Some((history, hold));
         self.opened_late.notify_one();
     }
 

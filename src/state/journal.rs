@@ -244,9 +244,9 @@ impl Journal {
         self.inner.as_deref()?.health.earlier_outage.lock().take()
     }
 
-    /// Takes what earlier runs left, if the database was opened after the start.
-    pub fn late_history(&self) -> Option<History> {
-        self.inner.as_deref()?.health.late_history.lock().take()
+    /// Takes what earlier runs left, and the hold of all nodes, if the database was opened after the start.
+    pub fn found_late(&self) -> Option<(History, Option<FleetHold>)> {
+        self.inner.as_deref()?.health.late.lock().take()
     }
 
     /// Waits until the database was opened after the start.

@@ -555,7 +555,7 @@ fn what_earlier_runs_left_is_handed_over_late_and_only_once() {
     let health = Arc::clone(&writer.health);
     let path = file(dir.path());
     let reopens: WriterJob = Box::new(move |writer| {
-        let found = writer.health.late_history.lock().take().unwrap();
+        let (found, _hold) = writer.health.late.lock().take().unwrap();
         assert_eq!(found.ended, [ended(1)]);
         fs::remove_file(path).unwrap();
         assert!(writer.lock().is_none() && writer.is_open());
@@ -565,7 +565,7 @@ fn what_earlier_runs_left_is_handed_over_late_and_only_once() {
     // Its caller waits no longer.
     let (opened, _) = oneshot::channel();
     writer.run(&jobs, opened);
-    assert!(health.late_history.lock().is_none());
+    assert!(health.late.lock().is_none());
 }
 
 /// On btrfs a write to shared memory on a full disk ends the process.

@@ -57,7 +57,7 @@ impl StateDir {
                 tracing::error!(%held, "the state directory answered late: another crisweep holds its lock");
                 self.health.failed(1, &held.to_string());
             }
-            Err(Ok(found)) => self.health.found_late(found.history),
+            Err(Ok(found)) => self.health.found_late(found.history, found.hold),
             Ok(()) => {}
         }
         loop {
@@ -159,7 +159,7 @@ impl StateDir {
         match self.open_or_go_on() {
             Ok(found) => {
                 if self.is_open() && !std::mem::replace(&mut self.gave_history, true) {
-                    self.health.found_late(found.history);
+                    self.health.found_late(found.history, found.hold);
                 }
                 None
             }

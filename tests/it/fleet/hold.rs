@@ -1,6 +1,7 @@
 //! The one switch.
 
 use crisweep_sim::{Fault, Rpc};
+use rusqlite::Connection;
 use serde_json::json;
 
 use super::{absent, api_server, config, held, reload, state, switch};
@@ -115,6 +116,30 @@ async fn a_hold_outlives_a_restart_while_the_api_server_is_away() {
     rig.crash().await;
     state(&rig, "unknown").await;
     rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn a_hold_outlives_a_start_at_which_the_database_could_not_be_opened() {
+    let server = api_server().await;
+    server.reply(held());
+    let mut rig = Rig::start(nodes::litter(2), config(&server)).await;
+    state(&rig, "held").await;
+    let dir = rig.state_dir();
+    until_true("the hold is written", || rows(&dir, "fleet_hold") == 1).await;
+    server.reply(Reply::status("503 Service Unavailable"));
+    rig.kill().await;
+    let other = Connection::open(dir.join("crisweep.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    rig.begin().await;
+    state(&rig, "unknown").await;
+    other.execute_batch("ROLLBACK").unwrap();
+    // A pass that begins opens the database.
+    assert_eq!(rig.gc("dry_run=true").await["outcome"], "planned");
+    state(&rig, "held").await;
+    rig.post("/gc").await.refused(409, "a bad rollout");
+    server.reply(absent());
+    reload(&rig, &server, "free").await;
+    until_true("the hold is forgotten", || rows(&dir, "fleet_hold") == 0).await;
 }
 
 #[tokio::test]
