@@ -12,13 +12,11 @@ pub(super) fn encode(filesystems: &Filesystems, page: &mut MetricsPage) {
     encode_kind("cri_container_fs", layers, container, page);
 }
 
-/// Says whether statvfs answered for each of them.
+/// Says whether the runtime names that of images, and statvfs answered for each of them.
 pub(super) fn all_read(filesystems: &Filesystems) -> bool {
-    filesystems
-        .image
-        .iter()
-        .chain(&filesystems.container)
-        .all(|fs| fs.usage.is_some())
+    let (image, container) = (&filesystems.image, &filesystems.container);
+    let mut all = image.iter().chain(container);
+    !image.is_empty() && all.all(|fs| fs.usage.is_some())
 }
 
 fn encode_kind(prefix: &str, what: &str, filesystems: &[Filesystem], page: &mut MetricsPage) {

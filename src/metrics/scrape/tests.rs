@@ -188,6 +188,16 @@ fn unread_values_are_absent_and_their_collector_failed() {
     assert!(shows("cri_images{state=\"pinned\"}") && shows("cri_image_fs_used_bytes"));
 }
 
+/// Then nothing says how full it is.
+#[test]
+fn a_runtime_that_names_no_file_system_of_images_is_not_read() {
+    let mut look = look();
+    look.filesystems.as_mut().unwrap().image.clear();
+    let samples = parse(&page_of(Some(&look), Format::Text));
+    let success = "crisweep_collector_success{collector=\"filesystems\"}";
+    assert_eq!(samples[success], "0");
+}
+
 #[test]
 fn an_incomplete_list_is_reported_and_makes_no_image_unused() {
     let mut look = look();
