@@ -12,6 +12,7 @@ mod image_names;
 mod images;
 mod labels;
 mod logs;
+mod maybe_known;
 mod numbering;
 mod outage;
 mod outcome;
@@ -23,7 +24,6 @@ pub mod setting;
 mod short_text;
 mod target;
 mod text;
-mod told;
 mod trigger_info;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +48,7 @@ pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
     id_in_link, link_name, log_dir_name, pod_of_dir, pod_uid_of,
 };
+pub use maybe_known::MaybeKnown;
 pub use numbering::{Numbering, head};
 pub use outage::{KUBELET_SYNCS_IN, Outage, Weight};
 pub use outcome::{EventResult, FailureClass, Outcome, PastFailure, Quarantined, RemovalOutcome};
@@ -61,7 +62,6 @@ pub use rows::{HasId, Rows};
 pub use short_text::{short_duration, short_size};
 pub use target::{Target, Targets, UnknownTarget};
 pub use text::Text;
-pub use told::Told;
 pub use trigger_info::{
     AlertInfo, AlertResult, Caller, CallerKind, Cause, PollResult, TriggerInfo,
 };

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::{FilesystemUsage, HasId, ImageId, Rows, Told};
+use super::{FilesystemUsage, HasId, ImageId, MaybeKnown, Rows};
 
 /// The image of a container, by every name that the runtime has for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ pub struct ImageAge {
 
 /// Names of images that containers or sandboxes need; unknown where one of these could not be asked and may need any
 /// image.
-pub type ImageNames = Told<BTreeSet<String>>;
+pub type ImageNames = MaybeKnown<BTreeSet<String>>;
 
 impl ImageNames {
     /// Returns them; none if not all could be asked.
@@ -128,7 +128,7 @@ pub struct OtherMount {
 }
 
 /// All images of the node, if they could be listed.
-pub type Images = Told<ImageStore>;
+pub type Images = MaybeKnown<ImageStore>;
 
 impl Images {
     /// Returns the use of their file system, if it is known.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{PodOwner, PodUid, Told, is_static_shaped, labelled};
+use super::{MaybeKnown, PodOwner, PodUid, is_static_shaped, labelled};
 
 /// One pod of a source's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +78,7 @@ impl PodList {
 
 /// The node's pods: a settled answer, read after the runtime was listed, or no usable one. Whether it is complete is
 /// judged against what the runtime shows (`gc::knowledge`).
-pub type Pods = Told<PodList, PodsUnknown>;
+pub type Pods = MaybeKnown<PodList, PodsUnknown>;
 
 impl Pods {
     /// Says whether they were read from the API server's watch cache.

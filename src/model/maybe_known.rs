@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 /// What was found of something, or why it is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Told<T, W = String> {
+pub enum MaybeKnown<T, W = String> {
     /// All of it.
     Known(T),
     /// Nothing of use, and why.
     Unknown(W),
 }
 
-impl<T, W> Told<T, W> {
+impl<T, W> MaybeKnown<T, W> {
     /// Returns it, if it is known.
     pub fn known(&self) -> Option<&T> {
         match self {
@@ -23,7 +23,7 @@ impl<T, W> Told<T, W> {
 }
 
 // Not for every `W`: a list of pods is never assumed.
-impl<T: Default> Default for Told<T> {
+impl<T: Default> Default for MaybeKnown<T> {
     fn default() -> Self {
         Self::Known(T::default())
     }
