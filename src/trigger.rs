@@ -237,9 +237,9 @@ impl Worker {
             if let Some((history, hold)) = journal.found_late() {
                 if let Some(hold) = hold {
                     self.inner.fleet.held_before(&hold);
-                    // What was read since is not written yet.
-                    journal.held(self.inner.fleet.hold());
                 }
+                // What was read since is not written yet.
+                journal.held(self.inner.fleet.hold());
                 self.restore(history);
             }
             if let Some((queued, record)) = self.take_next() {

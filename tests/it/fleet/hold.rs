@@ -143,6 +143,25 @@ async fn a_hold_outlives_a_start_at_which_the_database_could_not_be_opened() {
 }
 
 #[tokio::test]
+async fn a_hold_that_came_before_the_database_could_be_opened_is_written_once_it_is() {
+    let server = api_server().await;
+    server.reply(absent());
+    let mut rig = Rig::start(nodes::litter(2), config(&server)).await;
+    state(&rig, "free").await;
+    rig.kill().await;
+    let dir = rig.state_dir();
+    let other = Connection::open(dir.join("crisweep.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    server.reply(held());
+    rig.begin().await;
+    state(&rig, "held").await;
+    other.execute_batch("ROLLBACK").unwrap();
+    // A pass that begins opens the database.
+    assert_eq!(rig.gc("dry_run=true").await["outcome"], "planned");
+    until_true("the hold is written", || rows(&dir, "fleet_hold") == 1).await;
+}
+
+#[tokio::test]
 async fn an_answer_that_says_nothing_makes_alerts_wait_and_is_logged_once() {
     let server = api_server().await;
     let rig = Rig::start(nodes::litter(2), config(&server)).await;
