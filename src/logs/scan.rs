@@ -69,7 +69,9 @@ pub(super) fn scan_at_most(
             }
             Ok((inode, link))
         });
-        let by_name = links.iter().map(|it| (it.1.name.clone(), it.clone()));
+        // A file that a link has replaced may have left it its inode.
+        let found = links.iter().filter(|(_, link)| link.is_link);
+        let by_name = found.map(|it| (it.1.name.clone(), it.clone()));
         now_known = KnownLinks(by_name.collect());
         let links = links.into_iter().map(|(_, link)| link);
         logs.links = links.collect::<Vec<_>>().into();
