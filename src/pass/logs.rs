@@ -102,8 +102,12 @@ impl PassRun<'_> {
         }
     }
 
-    /// Leaves the logs of removed containers that are still there to the next pass: no later plan has them.
+    /// Leaves the logs of removed containers that are still there to the next pass: no later plan has them. None while
+    /// logs are switched off.
     pub(super) fn leave_logs(&mut self) {
+        if !self.config.policy.logs.enabled {
+            return;
+        }
         self.take_open_logs();
         let open = self.open_logs.drain(..);
         let open = open.filter_map(|log| match log.expected {

@@ -394,6 +394,29 @@ async fn logs_that_a_pass_leaves_because_the_runtime_is_away_go_with_the_next_pa
     }
 }
 
+/// What is switched on later is not for what went before.
+#[tokio::test]
+async fn logs_of_a_container_that_went_while_logs_were_off_stay() {
+    let tree = Tree::plain();
+    let (mut rig, ids) = five_one_by_one(&tree, 50).await;
+    let off = json!({ "policy": { "logs": { "enabled": false } }, "gc": { "deadline": "3s" } });
+    rig.configure(&off);
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    rig.sim.set_removal_fault(&ids[2], Fault::hang());
+    let id = rig.begin_gc("target=containers").await;
+    until_true("the others are gone", || rig.sim.containers().len() == 2).await;
+    // The runtime carries it out, and only the look after the pass shows it.
+    assert!(rig.sim.change(|node| node.vanish_container(&ids[2])));
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    rig.sim.clear_faults();
+    rig.configure(&json!({ "policy": { "logs": { "enabled": true } } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
+    assert_eq!(tree.files().len(), 6 * 4, "{:?}", tree.files());
+}
+
 #[tokio::test]
 async fn a_pass_that_is_cancelled_takes_the_logs_of_what_it_removed_and_says_what_did_not_begin() {
     let tree = Tree::plain();
