@@ -108,6 +108,7 @@ impl PassRun<'_> {
         let policy = self.policy_of_round(target, round);
         let mut plan = self.plan(look, &[target].into(), &policy)?;
         self.report_plan_problems(target, round, look, &plan);
+        self.tally.keep_lost(target, &plan);
         // The runtime lists an object until its removal ends; the summary still counts it.
         let mut in_flight = self.executor.of(target);
         plan.removals
@@ -115,7 +116,6 @@ impl PassRun<'_> {
         // What an earlier round left open is planned anew, if it is still due.
         let open = self.take_open(target);
         if round == 0 {
-            self.tally.keep_lost(target, &plan);
             // The summary lacks those that have ended before this look and are not noted yet.
             self.tally
                 .planned(&plan, target, in_flight.into_values().collect());

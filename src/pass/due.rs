@@ -83,6 +83,7 @@ impl PassRun<'_> {
                     (RemoveReason::OverCap, Some(_))
                     | (RemoveReason::Space, Some(KeepReason::BelowThreshold)) => {
                         report.unplan(reason);
+                        self.tally.settled(target, id);
                         continue;
                     }
                     (_, Some(keeps)) => keeps.label(),

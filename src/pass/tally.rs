@@ -266,8 +266,7 @@ impl<'a> Tally<'a> {
         }
         let is_gone = done.outcome.is_gone();
         if is_gone {
-            self.count_gone(target, reason);
-            self.containers.went(&id);
+            self.found_gone(target, &id, reason);
             runner.failures.lock().gone(target, &id);
         }
         if target == Target::Images && is_gone {
@@ -284,16 +283,11 @@ impl<'a> Tally<'a> {
         journal.tried(pass_id, &done.removal, done.outcome, done.latency);
     }
 
-    /// Notes a planned object that a later look finds gone.
+    /// Notes a planned object that is gone, by its removal or by a later look.
     pub(super) fn found_gone(&mut self, target: Target, id: &Text, reason: RemoveReason) {
-        self.count_gone(target, reason);
+        *self.gone_for.entry((target, reason)).or_default() += 1;
         self.settled(target, id);
         self.containers.went(id);
-    }
-
-    /// Counts an object that is gone by why it was to go.
-    fn count_gone(&mut self, target: Target, reason: RemoveReason) {
-        *self.gone_for.entry((target, reason)).or_default() += 1;
     }
 
     /// Notes that an object whose removal failed or was lost is none of the rest any more: the look after the pass must not

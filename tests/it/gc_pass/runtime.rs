@@ -8,7 +8,7 @@ use crisweep_proto::cri::{
     ContainerState, ContainerStatus, ContainerStatusResponse, PodSandboxState, PodSandboxStatus,
     PodSandboxStatusResponse,
 };
-use crisweep_sim::{ContainerSpec, Disk, Fault, PodSpec, Rpc, hours};
+use crisweep_sim::{Cni, ContainerSpec, Disk, Fault, PodSpec, Rpc, hours};
 use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -328,6 +328,36 @@ async fn a_slow_sandbox_that_a_lost_runtime_left_open_counts_once_although_it_is
     assert_eq!(
         (&report["planned"], &pass["outcome"]),
         (&json!(2), &json!("completed")),
+        "{pass:#}"
+    );
+}
+
+/// The runtime carried it out all the same, so the further plan lacks it.
+#[tokio::test]
+async fn a_slow_sandbox_that_went_although_the_runtime_went_away_hides_no_other() {
+    let node = nodes::litter(1).pods(2, |n| nodes::leaked(n, 2));
+    let rig = Rig::start(node, json!({})).await;
+    // Once its container has gone, sandboxes are planned again.
+    let slow = rig.sim.container_id("default/old-0/app#0").unwrap();
+    let fault = Fault::slow(Duration::from_secs(4));
+    rig.sim.set_removal_fault(&slow, fault);
+    let lost = rig.sim.sandbox_id("default/leak-0#0").unwrap();
+    let fault = runtime_ends().after(Duration::from_secs(2)).times(1);
+    rig.sim.set_removal_fault(&lost, fault);
+    let stays = rig.sim.sandbox_id("default/leak-1#0").unwrap();
+    rig.sim.set_cni(&stays, Cni::failing());
+    let id = rig.begin_gc("target=containers&target=sandboxes").await;
+    until_true("it is under way", || {
+        rig.removals().iter().any(|it| it.id == lost)
+    })
+    .await;
+    assert!(rig.sim.change(|node| node.vanish_sandbox(&lost)));
+    let pass = rig.finished(&id).await;
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 1));
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&report["removed"], &report["failed"], &report["remaining"]),
+        (&json!(1), &json!(1), &json!(1)),
         "{pass:#}"
     );
 }
