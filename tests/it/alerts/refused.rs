@@ -40,7 +40,9 @@ async fn a_body_that_is_no_version_4_webhook_is_refused_with_the_reason() {
     }
     #[expect(clippy::cast_precision_loss, reason = "some")]
     counted(&rig, "malformed", count as f64).await;
-    let said = rig.logged("a call of the webhook: it is not understood");
+    let said = rig
+        .logs(10, "a call of the webhook: it is not understood")
+        .await;
     // As many as are written in a minute.
     assert_eq!(said.len(), 10, "{said:?}");
     assert!(said[0]["why"].to_string().contains("EOF"), "{said:?}");

@@ -174,12 +174,7 @@ async fn mode_and_the_last_reload_are_shown() {
     rig.configure(&json!({ "mode": "observe" }));
     assert_eq!(rig.post("/-/reload").await.status, 200);
     assert!(shown(&rig, 0.0, 1.0).await > started);
-    // A thread of its own writes the log.
-    until_true("both are logged", || {
-        rig.logged("configuration in force").len() == 2
-    })
-    .await;
-    let lines = rig.logged("configuration in force");
+    let lines = rig.logs(2, "configuration in force").await;
     assert_eq!(
         (&lines[0]["mode"], &lines[1]["mode"]),
         (&json!("enforce"), &json!("observe"))
@@ -193,7 +188,7 @@ async fn a_reload_changes_the_log_level() {
         rig.configure(&json!({ "log": { "level": level } }));
         assert_eq!(rig.post("/-/reload").await.status, 200);
         rig.gc("dry_run=true").await;
-        assert_eq!(rig.logged("pass queued").len(), lines, "{level}");
+        assert_eq!(rig.logs(lines, "pass queued").await.len(), lines, "{level}");
     }
 }
 

@@ -161,7 +161,7 @@ async fn a_hanging_removal_holds_nothing_back_and_ends_with_its_timeout() {
         .await
         .is("crisweep_quarantined_sandboxes{class=\"timeout\"}", 1.0);
     // The person who set the timeout learns its effect.
-    let failed = rig.logged("removal failed");
+    let failed = rig.logs(1, "removal failed").await;
     assert_eq!(failed.len(), 1, "{failed:?}");
     assert_eq!(failed[0]["id"], hanging);
     let hint = failed[0]["hint"].as_str().expect("a hint");

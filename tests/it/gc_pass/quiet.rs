@@ -15,6 +15,9 @@ use crate::pods::api_server::{ApiServer, answer};
 use crate::support::kubelet::Reply;
 use crate::support::{Rig, nodes, until};
 
+/// What a pass logs after a rescue.
+const FITS: &str = "the lists fit; the kubelet may sync";
+
 /// The list limit of the node: about thirty containers, or twenty sandboxes.
 const LIMIT_BYTES: usize = 30_000;
 
@@ -103,7 +106,7 @@ async fn is_rescued(options: Options) {
         (&report["planned"], &report["removed"]),
         (&json!(66), &json!(66))
     );
-    assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+    assert_eq!(rig.logs(1, FITS).await.len(), 1);
 }
 
 #[tokio::test]
@@ -117,7 +120,7 @@ async fn a_sandbox_that_fails_before_the_rest_makes_the_pass_partial() {
     let node = crowded().pods(2, stuck).build();
     let rig = Rig::with(node, lagging(1), changes("3s")).await;
     let pass = rig.gc("").await;
-    assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+    assert_eq!(rig.logs(1, FITS).await.len(), 1);
     let report = &pass["targets"]["sandboxes"];
     assert_eq!(
         (&pass["outcome"], &report["failed"], &report["remaining"]),
@@ -150,7 +153,7 @@ async fn a_removal_that_takes_longer_than_the_rest_is_not_begun_a_second_time() 
     let slow = old(9).cni(Cni::slow(seconds(5)));
     let rig = Rig::with(crowded().pod(slow).build(), lagging(1), changes("2s")).await;
     let pass = rig.gc("").await;
-    assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+    assert_eq!(rig.logs(1, FITS).await.len(), 1);
     let report = &pass["targets"]["sandboxes"];
     assert_eq!(
         (&pass["outcome"], &report["planned"], &report["removed"]),
@@ -187,7 +190,7 @@ async fn a_sandbox_that_goes_during_the_rest_after_it_failed_hides_no_other() {
     rig.sim.set_removal_fault(&goes, fault);
     let id = rig.begin_gc("").await;
     until("the pass rests", || async {
-        let rests = rig.logged("the lists fit; the kubelet may sync").len();
+        let rests = rig.logged(FITS).len();
         (rests == 1).then_some(())
     })
     .await;
@@ -317,10 +320,7 @@ async fn a_cancel_ends_the_rest_after_the_rescue() {
     let node = nodes::healthy().pods(6, old).build();
     let rig = Rig::with(node, lagging(1), changes("10m")).await;
     let id = rig.begin_gc("").await;
-    until("the pass rests", || async {
-        rig.logged("the lists fit; the kubelet may sync").pop()
-    })
-    .await;
+    until("the pass rests", || async { rig.logged(FITS).pop() }).await;
     rig.delete(&format!("/api/v1/passes/{id}")).await;
     assert_eq!(rig.finished(&id).await["outcome"], "aborted");
 }
@@ -361,10 +361,7 @@ async fn what_a_pass_could_not_know_before_its_rest_is_no_error_of_it_after_it_w
     let pods = std::fs::read(rig.pods_file()).unwrap();
     std::fs::write(rig.pods_file(), "no list").unwrap();
     let id = rig.begin_gc("target=containers").await;
-    until("the pass rests", || async {
-        rig.logged("the lists fit; the kubelet may sync").pop()
-    })
-    .await;
+    until("the pass rests", || async { rig.logged(FITS).pop() }).await;
     let resting = rig.pass(&id).await["errors"].to_string();
     assert!(resting.contains("3 stay because their pods"), "{resting}");
     std::fs::write(rig.pods_file(), pods).unwrap();
@@ -474,10 +471,7 @@ async fn nothing_is_risked_while_slow_removals_may_make_the_lists_fit() {
     rig.sim
         .set_fault(Rpc::RemoveContainer, Fault::slow(seconds(3)));
     let id = rig.begin_gc("target=containers&target=sandboxes").await;
-    until("the pass rests", || async {
-        rig.logged("the lists fit; the kubelet may sync").pop()
-    })
-    .await;
+    until("the pass rests", || async { rig.logged(FITS).pop() }).await;
     rig.delete(&format!("/api/v1/passes/{id}")).await;
     let pass = rig.finished(&id).await;
     assert!(!pass["errors"].to_string().contains("risked"), "{pass:#}");
@@ -520,7 +514,7 @@ async fn a_pass_that_failed_to_remove_what_it_risked_is_not_completed() {
     let (rig, _api_server) = stuck_ones(2, refuses).await;
     let pass = rig.gc("target=containers&target=sandboxes").await;
     assert_eq!(pass["targets"]["containers"]["failed"], 2, "{pass:#}");
-    assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+    assert_eq!(rig.logs(1, FITS).await.len(), 1);
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
 }
 
@@ -536,7 +530,7 @@ async fn what_an_earlier_pass_tried_in_vain_holds_back_no_others_that_make_the_l
         assert!(errors.contains("or until more pods are over"), "{errors}");
         let second = rig.gc("target=containers&target=sandboxes").await;
         assert_ne!(second["targets"]["containers"]["removed"], 0, "{second:#}");
-        assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+        assert_eq!(rig.logs(1, FITS).await.len(), 1);
     }
 }
 
@@ -548,7 +542,7 @@ async fn an_alert_whose_pass_left_the_kubelet_blind_gets_one_pass_more() {
     let first = rig.finished(&pass_of(&body)).await;
     assert_eq!(first["targets"]["containers"]["removed"], 0, "{first:#}");
     until("the pass that follows makes the lists fit", || async {
-        rig.logged("the lists fit; the kubelet may sync").pop()
+        rig.logged(FITS).pop()
     })
     .await;
     assert_eq!(rig.passes().await[0]["trigger"]["follow_up"], true);
@@ -564,7 +558,7 @@ async fn an_alert_that_finds_the_pods_of_a_blind_node_too_young_gets_one_pass_mo
     let first = rig.finished(&pass_of(&body)).await;
     assert_eq!(first["targets"]["containers"]["removed"], 0, "{first:#}");
     until("the pass that follows makes the lists fit", || async {
-        rig.logged("the lists fit; the kubelet may sync").pop()
+        rig.logged(FITS).pop()
     })
     .await;
     assert_eq!(rig.passes().await[0]["trigger"]["follow_up"], true);
@@ -714,10 +708,7 @@ async fn risks_pods(each: Duration) {
     }
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::slow(each));
     let id = rig.begin_gc("target=containers&target=sandboxes").await;
-    until("the pass rests", || async {
-        rig.logged("the lists fit; the kubelet may sync").pop()
-    })
-    .await;
+    until("the pass rests", || async { rig.logged(FITS).pop() }).await;
     let left = rig.exited_containers();
     assert!((10..30).contains(&left), "{left}");
     if !each.is_zero() {

@@ -33,7 +33,10 @@ async fn a_pass_outlives_a_restart_of_the_runtime() {
     let pass = rig.finished(&id).await;
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
     assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
-    assert_eq!(rig.logged("the runtime went away in mid-pass").len(), 1);
+    assert_eq!(
+        rig.logs(1, "the runtime went away in mid-pass").await.len(),
+        1
+    );
 }
 
 #[tokio::test]

@@ -267,10 +267,7 @@ async fn the_logs_of_a_batch_go_beside_the_next_batch_and_those_of_the_last_one_
     assert_eq!(pass["targets"]["containers"]["removed"], 4, "{pass:#}");
     assert_eq!(pass["targets"]["logs"]["removed"], 4, "{pass:#}");
     assert_eq!(tree.files().len(), 2 * 4);
-    // A thread of its own writes the log.
-    let batches = || rig.service.logged("batch begins");
-    until_true("all are logged", || batches().len() == 4).await;
-    let batches = batches();
+    let batches = rig.service.logs(4, "batch begins").await;
     let targets = batches
         .iter()
         .map(|batch| batch["target"].as_str().unwrap());

@@ -55,7 +55,7 @@ async fn removed_logs_do_not_raise_the_number_of_removals_in_flight() {
     }
     let pass = rig.gc("").await;
     assert_eq!(pass["targets"]["logs"]["removed"], 600, "{pass:#}");
-    let batches = rig.service.logged("batch begins");
+    let batches = rig.service.logs(12, "batch begins").await;
     let in_flight = batches.iter().map(|batch| batch["in_flight"].as_u64());
     assert_eq!((batches.len(), in_flight.max()), (12, Some(Some(2))));
 }

@@ -309,7 +309,12 @@ async fn a_container_that_stays_for_its_evidence_before_and_after_a_rescue_count
     symlink("/etc/hostname", log_of(&tree, &rig)).unwrap();
     rig.write_pods_again();
     let pass = rig.gc("target=containers").await;
-    assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+    assert_eq!(
+        rig.logs(1, "the lists fit; the kubelet may sync")
+            .await
+            .len(),
+        1
+    );
     assert_eq!(rig.exited_containers(), 1, "{pass:#}");
     let error = pass["errors"].to_string();
     assert!(error.contains("containers: 1 stay because"), "{pass:#}");

@@ -233,7 +233,7 @@ async fn after_a_restart_of_the_kubelet_settling_begins_anew() {
         "the pod source failed: no pod is known",
         "the pod source answers again",
     ] {
-        assert_eq!(rig.logged(message).len(), 2, "{message}");
+        assert_eq!(rig.logs(2, message).await.len(), 2, "{message}");
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use super::answer::Answer;
 use super::metrics::Page;
 use super::pipe::Pipe;
-use super::wait::{PATIENCE, until};
+use super::wait::{PATIENCE, until, until_true};
 
 /// How long any answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -288,6 +288,13 @@ impl Service {
     /// Returns its log as text.
     pub(crate) fn log_text(&self) -> String {
         log_text(&self.log)
+    }
+
+    /// Waits until at least so many log lines have this message, as a thread of its own writes them, and returns them.
+    pub(crate) async fn logs(&self, count: usize, message: &str) -> Vec<Value> {
+        let has_all = || self.logged(message).len() >= count;
+        until_true(&format!("{message}: {count} lines"), has_all).await;
+        self.logged(message)
     }
 
     /// Returns the log lines with this message.

@@ -59,7 +59,7 @@ async fn an_alertmanager_with_a_certificate_of_another_ca_is_not_believed() {
     let client = json!({ "tls_config": { "ca_file": ca_file } });
     let rig = rig(&alertmanager, client).await;
     polled(&rig, "unreachable").await;
-    let said = rig.logged("the Alertmanager cannot be polled");
+    let said = rig.logs(1, "the Alertmanager cannot be polled").await;
     assert!(said[0].to_string().contains("UnknownIssuer"), "{said:#?}");
     rig.nothing_was_touched();
     ca.write(&ca_file);
