@@ -314,17 +314,23 @@ async fn a_slow_removal_that_a_lost_runtime_left_open_during_the_next_target_is_
     assert!(pass["errors"].to_string().contains(&why), "{pass:#}");
 }
 
-#[tokio::test]
-async fn a_slow_sandbox_that_a_lost_runtime_left_open_counts_once_although_it_is_planned_again() {
-    let node = nodes::litter(1).pods(1, |n| nodes::leaked(n, 2));
+/// A node with so many dead sandboxes, of which the removal of one is lost with the runtime. Once its slow container has
+/// gone, sandboxes are planned again.
+async fn losing_a_sandbox(pods: usize) -> (Rig, String) {
+    let node = nodes::litter(1).pods(pods, |n| nodes::leaked(n, 2));
     let rig = Rig::start(node, json!({})).await;
-    // Once its container has gone, sandboxes are planned again.
     let slow = rig.sim.container_id("default/old-0/app#0").unwrap();
     let fault = Fault::slow(Duration::from_secs(4));
     rig.sim.set_removal_fault(&slow, fault);
     let lost = rig.sim.sandbox_id("default/leak-0#0").unwrap();
     let fault = runtime_ends().after(Duration::from_secs(2)).times(1);
     rig.sim.set_removal_fault(&lost, fault);
+    (rig, lost)
+}
+
+#[tokio::test]
+async fn a_slow_sandbox_that_a_lost_runtime_left_open_counts_once_although_it_is_planned_again() {
+    let (rig, _) = losing_a_sandbox(1).await;
     let pass = rig.gc("target=containers&target=sandboxes").await;
     assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
     let report = &pass["targets"]["sandboxes"];
@@ -338,15 +344,7 @@ async fn a_slow_sandbox_that_a_lost_runtime_left_open_counts_once_although_it_is
 /// The runtime carried it out all the same, so the further plan lacks it.
 #[tokio::test]
 async fn a_slow_sandbox_that_went_although_the_runtime_went_away_hides_no_other() {
-    let node = nodes::litter(1).pods(2, |n| nodes::leaked(n, 2));
-    let rig = Rig::start(node, json!({})).await;
-    // Once its container has gone, sandboxes are planned again.
-    let slow = rig.sim.container_id("default/old-0/app#0").unwrap();
-    let fault = Fault::slow(Duration::from_secs(4));
-    rig.sim.set_removal_fault(&slow, fault);
-    let lost = rig.sim.sandbox_id("default/leak-0#0").unwrap();
-    let fault = runtime_ends().after(Duration::from_secs(2)).times(1);
-    rig.sim.set_removal_fault(&lost, fault);
+    let (rig, lost) = losing_a_sandbox(2).await;
     let stays = rig.sim.sandbox_id("default/leak-1#0").unwrap();
     rig.sim.set_cni(&stays, Cni::failing());
     let id = rig.begin_gc("target=containers&target=sandboxes").await;
