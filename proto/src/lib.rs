@@ -6,23 +6,9 @@
 
 mod codec;
 
-/// The container runtime interface, version 1.
-pub mod cri {
-    #![allow(
-        missing_docs,
-        missing_debug_implementations,
-        unreachable_pub,
-        unused_qualifications,
-        clippy::all,
-        clippy::pedantic,
-        clippy::restriction,
-        reason = "generated code"
-    )]
-    include!("generated/runtime.v1.rs");
-}
+pub use generated::{containerd, cri, pods};
 
-/// containerd's own container service.
-pub mod containerd {
+mod generated {
     #![allow(
         missing_docs,
         missing_debug_implementations,
@@ -33,20 +19,19 @@ pub mod containerd {
         clippy::restriction,
         reason = "generated code"
     )]
-    include!("generated/containerd.services.containers.v1.rs");
-}
 
-/// The kubelet's pods API.
-pub mod pods {
-    #![allow(
-        missing_docs,
-        missing_debug_implementations,
-        unreachable_pub,
-        unused_qualifications,
-        clippy::all,
-        clippy::pedantic,
-        clippy::restriction,
-        reason = "generated code"
-    )]
-    include!("generated/v1alpha1.rs");
+    /// The container runtime interface, version 1.
+    pub mod cri {
+        include!("generated/runtime.v1.rs");
+    }
+
+    /// containerd's own container service.
+    pub mod containerd {
+        include!("generated/containerd.services.containers.v1.rs");
+    }
+
+    /// The kubelet's pods API.
+    pub mod pods {
+        include!("generated/v1alpha1.rs");
+    }
 }
