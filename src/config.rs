@@ -105,45 +105,24 @@ impl PartialEq for IsBlank {
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// Address to listen on, such as :20950; may be repeated [default: 127.0.0.1:20950]
-    #[arg(
-        long = "web.listen-address",
-        global = true,
-        value_name = "ADDRESS",
-        hide_short_help = true
-    )]
+    #[arg(long = "web.listen-address", value_name = "ADDRESS")]
+    #[arg(global = true, hide_short_help = true)]
     pub listen: Vec<String>,
     /// Exporter web configuration file: TLS, client certificates, users with passwords
-    #[arg(
-        long = "web.config.file",
-        global = true,
-        value_name = "FILE",
-        hide_short_help = true
-    )]
+    #[arg(long = "web.config.file", value_name = "FILE")]
+    #[arg(global = true, hide_short_help = true)]
     pub web_config_file: Option<String>,
     /// error, warn, info, debug, trace, or targets such as info,crisweep=debug [default: info]
-    #[arg(
-        long = "log.level",
-        global = true,
-        value_name = "LEVEL",
-        hide_short_help = true
-    )]
+    #[arg(long = "log.level", value_name = "LEVEL")]
+    #[arg(global = true, hide_short_help = true)]
     pub log_level: Option<String>,
     /// text or json [default: text]
-    #[arg(
-        long = "log.format",
-        global = true,
-        value_name = "FORMAT",
-        hide_short_help = true
-    )]
+    #[arg(long = "log.format", value_name = "FORMAT")]
+    #[arg(global = true, hide_short_help = true)]
     pub log_format: Option<String>,
     /// CRI socket, such as /run/containerd/containerd.sock [default: found]
-    #[arg(
-        long = "runtime-endpoint",
-        global = true,
-        value_name = "ENDPOINT",
-        value_parser = NonEmptyStringValueParser::new(),
-        hide_short_help = true
-    )]
+    #[arg(long = "runtime-endpoint", value_name = "ENDPOINT", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(global = true, hide_short_help = true)]
     pub runtime_endpoint: Option<String>,
 }
 

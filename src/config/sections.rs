@@ -30,10 +30,8 @@ settings! {
 #[serde(default, deny_unknown_fields)]
 pub struct NodeSection {
     /// This node's name. `null`: `NODE_NAME`, then the host's name.
-    #[serde(
-        serialize_with = "show_name",
-        deserialize_with = "As::<One<NodeName>>::deserialize"
-    )]
+    #[serde(serialize_with = "show_name")]
+    #[serde(deserialize_with = "As::<One<NodeName>>::deserialize")]
     pub name: String,
 }
 

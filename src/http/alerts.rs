@@ -63,11 +63,8 @@ struct WebhookAlert {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    test,
-    derive(schemars::JsonSchema),
-    schemars(rename = "AlertStatus", rename_all = "lowercase")
-)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "AlertStatus", rename_all = "lowercase"))]
 enum WebhookStatus {
     Firing,
     Resolved,

@@ -227,11 +227,8 @@ struct RawMetadata {
     uid: String,
     #[serde(default, deserialize_with = "null_is_default")]
     annotations: BTreeMap<String, String>,
-    #[serde(
-        default,
-        rename = "ownerReferences",
-        deserialize_with = "null_is_default"
-    )]
+    #[serde(default, rename = "ownerReferences")]
+    #[serde(deserialize_with = "null_is_default")]
     owners: Vec<RawOwner>,
 }
 

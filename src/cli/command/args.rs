@@ -104,13 +104,8 @@ pub struct PassArgs {
     /// Dead containers and sandboxes that may stay; below 0: no limit
     ///
     /// [default: `policy.containers.max_dead`, `policy.sandboxes.max_dead`]
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = whole(-1_000_000_000_i64..=1_000_000_000),
-        allow_negative_numbers = true,
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "N", value_parser = whole(-1_000_000_000_i64..=1_000_000_000))]
+    #[arg(allow_negative_numbers = true, hide_short_help = true)]
     pub max_dead: Option<i64>,
 }
 

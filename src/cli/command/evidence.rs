@@ -73,12 +73,8 @@ struct ListArgs {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
     /// Kept before then
-    #[arg(
-        long,
-        value_name = "TIME",
-        allow_hyphen_values = true,
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    #[arg(hide_short_help = true)]
     until: Option<String>,
     /// At most this many, up to 1000 [default: 100]
     #[arg(long, value_name = "N", value_parser = whole(1_u32..=1000), allow_negative_numbers = true)]

@@ -31,48 +31,24 @@ pub struct RemoteArgs {
     /// Ask the service there, and nothing else: http(s)://HOST:PORT, unix:PATH
     ///
     /// [default: the service at web.listen, where one runs]
-    #[arg(
-        long = "service.url",
-        visible_alias = "url",
-        global = true,
-        value_name = "URL"
-    )]
+    #[arg(long = "service.url", visible_alias = "url")]
+    #[arg(global = true, value_name = "URL")]
     pub service_url: Option<String>,
     /// File with the bearer token that service.url wants
-    #[arg(
-        long = "service.token-file",
-        visible_alias = "token-file",
-        global = true,
-        value_name = "FILE",
-        hide_short_help = true
-    )]
+    #[arg(long = "service.token-file", visible_alias = "token-file")]
+    #[arg(global = true, value_name = "FILE", hide_short_help = true)]
     pub service_token_file: Option<PathBuf>,
     /// File with the CA that signed the certificate of service.url [default: the CAs of this machine]
-    #[arg(
-        long = "service.ca-file",
-        visible_alias = "ca-file",
-        global = true,
-        value_name = "FILE",
-        hide_short_help = true
-    )]
+    #[arg(long = "service.ca-file", visible_alias = "ca-file")]
+    #[arg(global = true, value_name = "FILE", hide_short_help = true)]
     pub service_ca_file: Option<PathBuf>,
     /// File with the client certificate that service.url wants; with service.key-file
-    #[arg(
-        long = "service.cert-file",
-        visible_alias = "cert-file",
-        global = true,
-        value_name = "FILE",
-        hide_short_help = true
-    )]
+    #[arg(long = "service.cert-file", visible_alias = "cert-file")]
+    #[arg(global = true, value_name = "FILE", hide_short_help = true)]
     pub service_cert_file: Option<PathBuf>,
     /// File with the private key of service.cert-file; may be the same file
-    #[arg(
-        long = "service.key-file",
-        visible_alias = "key-file",
-        global = true,
-        value_name = "FILE",
-        hide_short_help = true
-    )]
+    #[arg(long = "service.key-file", visible_alias = "key-file")]
+    #[arg(global = true, value_name = "FILE", hide_short_help = true)]
     pub service_key_file: Option<PathBuf>,
 }
 
