@@ -36,35 +36,10 @@ const STUCK: usize = 5;
 const SLOW: usize = 10;
 
 const MIB: u64 = 1 << 20;
-const SERVICES: [&str; 13] = [
-    "api",
-    "auth",
-    "billing",
-    "cart",
-    "catalog",
-    "gateway",
-    "inventory",
-    "ledger",
-    "mailer",
-    "orders",
-    "search",
-    "sessions",
-    "shipping",
-];
-const AGENTS: [&str; 12] = [
-    "calico-node",
-    "coredns",
-    "csi-node",
-    "exporter",
-    "fluent-bit",
-    "ingress",
-    "konnectivity",
-    "kube-proxy",
-    "local-dns",
-    "metrics",
-    "node-problem-detector",
-    "otel-collector",
-];
+const SERVICES: &str =
+    "api auth billing cart catalog gateway inventory ledger mailer orders search sessions shipping";
+const AGENTS: &str = "calico-node coredns csi-node exporter fluent-bit ingress konnectivity kube-proxy \
+    local-dns metrics node-problem-detector otel-collector";
 const BATCH: &str = "registry.example/batch/report:1.9.2";
 
 /// Options of the demo.
@@ -155,17 +130,17 @@ pub fn population() -> Node {
 
 fn populated(builder: NodeBuilder) -> Node {
     let mut names = super::ids::Ids::new(0xD2);
-    let services: Vec<PodSpec> = (0..RUNNING_PODS - STATIC_PODS - CRASHING_PODS)
-        .map(|number| running_pod(number, &names.suffix()))
-        .collect();
-    let finished: Vec<PodSpec> = (0..FINISHED_PODS)
-        .map(|number| finished_job(number, &names.suffix()))
-        .collect();
-    let settled = |pods: &[PodSpec]| -> usize { pods.iter().map(exited).sum() };
-    let left = EXITED - settled(&services) - settled(&finished);
+    let mut suffix = || names.suffix();
+    let services = 0..RUNNING_PODS - STATIC_PODS - CRASHING_PODS;
+    let mut pods: Vec<PodSpec> = services.map(|n| running_pod(n, &suffix())).collect();
+    pods.extend((0..FINISHED_PODS).map(|n| finished_job(n, &suffix())));
+    let left = EXITED - pods.iter().map(exited).sum::<usize>();
     // The rest is half crash loops, half deleted pods.
-    let crashes = split(left / 2, CRASHING_PODS);
-    let leftovers = split(left - left / 2, DELETED_PODS);
+    let crashes = split(left / 2, CRASHING_PODS).enumerate();
+    pods.extend(crashes.map(|(n, count)| crashing_pod(n, &suffix(), count)));
+    let leftovers = split(left - left / 2, DELETED_PODS).enumerate();
+    pods.extend(leftovers.map(|(n, count)| deleted_pod(n, &suffix(), count)));
+    pods.extend((0..LEAKED_SANDBOXES).map(|n| leaked_pod(n, &suffix())));
 
     let mut builder = with_images(builder);
     for name in ["etcd", "node-local-lb"] {
@@ -177,24 +152,7 @@ fn populated(builder: NodeBuilder) -> Node {
                 .running(name, 0),
         );
     }
-    let crashing = crashes
-        .enumerate()
-        .map(|(n, count)| crashing_pod(n, &names.suffix(), count));
-    let crashing: Vec<PodSpec> = crashing.collect();
-    let deleted = leftovers
-        .enumerate()
-        .map(|(n, count)| deleted_pod(n, &names.suffix(), count));
-    let deleted: Vec<PodSpec> = deleted.collect();
-    let leaked: Vec<PodSpec> = (0..LEAKED_SANDBOXES)
-        .map(|number| leaked_pod(number, &names.suffix()))
-        .collect();
-    let pods = services
-        .into_iter()
-        .chain(crashing)
-        .chain(finished)
-        .chain(deleted)
-        .chain(leaked);
-    pods.fold(builder, NodeBuilder::pod).build()
+    pods.into_iter().fold(builder, NodeBuilder::pod).build()
 }
 
 /// Splits a count into nearly equal parts.
@@ -209,13 +167,8 @@ fn exited(pod: &PodSpec) -> usize {
         .count()
 }
 
-fn pick<'a>(names: &[&'a str], number: usize) -> &'a str {
-    names
-        .iter()
-        .cycle()
-        .nth(number)
-        .copied()
-        .unwrap_or_default()
+fn pick(names: &str, number: usize) -> &str {
+    names.split(' ').cycle().nth(number).unwrap_or_default()
 }
 
 fn image_of(name: &str) -> String {
@@ -229,12 +182,8 @@ fn age(number: usize, step: Duration) -> Duration {
 
 /// A service or agent with a finished init container and sometimes a restart.
 fn running_pod(number: usize, suffix: &str) -> PodSpec {
-    let is_agent = number < AGENTS.len();
-    let name = if is_agent {
-        pick(&AGENTS, number)
-    } else {
-        pick(&SERVICES, number)
-    };
+    let is_agent = number < AGENTS.split(' ').count();
+    let name = pick(if is_agent { AGENTS } else { SERVICES }, number);
     let namespace = if is_agent { "kube-system" } else { "shop" };
     let image = image_of(name);
     let start = hours(30) + age(number, minutes(17));
@@ -257,7 +206,7 @@ fn running_pod(number: usize, suffix: &str) -> PodSpec {
 
 /// A pod whose container crashes every few minutes, while dead ones are not collected.
 fn crashing_pod(number: usize, suffix: &str, crashes: usize) -> PodSpec {
-    let name = pick(&SERVICES, number + 5);
+    let name = pick(SERVICES, number + 5);
     let image = image_of(name);
     let pod = PodSpec::new(&format!("{name}-crash-{suffix}"))
         .namespace("shop")
@@ -291,7 +240,7 @@ fn finished_job(number: usize, suffix: &str) -> PodSpec {
 
 /// The records that a deleted pod left in the runtime.
 fn deleted_pod(number: usize, suffix: &str, containers: usize) -> PodSpec {
-    let name = pick(&SERVICES, number);
+    let name = pick(SERVICES, number);
     let image = if number.is_multiple_of(3) {
         BATCH.to_owned()
     } else {
@@ -338,10 +287,9 @@ fn count(number: usize) -> u32 {
 
 /// Images that pods use, and old ones that nothing uses any more.
 fn with_images(builder: NodeBuilder) -> NodeBuilder {
-    let used = SERVICES.iter().chain(&AGENTS).map(|name| image_of(name));
-    let idle = SERVICES
-        .iter()
-        .map(|name| format!("registry.example/shop/{name}:2.3.0"));
+    let services = SERVICES.split(' ');
+    let used = services.clone().chain(AGENTS.split(' ')).map(image_of);
+    let idle = services.map(|name| format!("registry.example/shop/{name}:2.3.0"));
     let images = used.chain(idle).chain([BATCH.to_owned()]).zip(1_u64..);
     images.fold(builder, |builder, (tag, number)| {
         builder.image(&tag, (60 + number * 37 % 400) * MIB)
