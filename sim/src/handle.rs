@@ -127,18 +127,16 @@ impl Handle {
     /// Returns the id of the container called `namespace/pod/container#attempt`.
     pub fn container_id(&self, subject: &str) -> Option<String> {
         self.look(|node| {
-            let mut all = node.containers.iter();
-            let found = all.find(|(_, it)| it.subject == subject);
-            found.map(|(id, _)| id.clone())
+            let found = node.containers.values().find(|it| it.subject == subject);
+            found.map(|it| it.row.id.clone())
         })
     }
 
     /// Returns the id of the sandbox called `namespace/pod#attempt`.
     pub fn sandbox_id(&self, subject: &str) -> Option<String> {
         self.look(|node| {
-            let mut all = node.sandboxes.iter();
-            let found = all.find(|(_, it)| it.subject == subject);
-            found.map(|(id, _)| id.clone())
+            let found = node.sandboxes.values().find(|it| it.subject == subject);
+            found.map(|it| it.row.id.clone())
         })
     }
 

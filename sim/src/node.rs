@@ -104,22 +104,18 @@ impl Node {
 
     /// Returns the UID of the pod that the kubelet knows as `namespace/name`.
     pub fn pod_uid(&self, subject: &str) -> Option<String> {
-        let mut found = self.pods.iter().filter(|(_, p)| p.subject() == subject);
-        found.next().map(|(uid, _)| uid.clone())
+        let found = self.pods.values().find(|pod| pod.subject() == subject);
+        found.map(|pod| pod.uid.clone())
     }
 
     pub(super) fn insert_container(&mut self, record: ContainerRecord) {
         let id = record.row.id.clone();
         let sandbox = record.row.pod_sandbox_id.clone();
-        self.by_sandbox
-            .entry(sandbox)
-            .or_default()
-            .insert(id.clone());
+        let of_sandbox = self.by_sandbox.entry(sandbox).or_default();
+        of_sandbox.insert(id.clone());
         if let Some(uid) = record.row.labels.get(LABEL_POD_UID) {
-            self.by_pod
-                .entry(uid.clone())
-                .or_default()
-                .insert(id.clone());
+            let of_pod = self.by_pod.entry(uid.clone()).or_default();
+            of_pod.insert(id.clone());
         }
         self.containers.insert(id, record);
     }
@@ -179,26 +175,19 @@ impl Node {
     /// Says whether the kubelet would run this container again without its record: its pod exists and has not
     /// finished (or is static), and the record is the newest of its name.
     pub(super) fn is_newest_of_living_pod(&self, id: &str) -> bool {
-        let Some(row) = self.containers.get(id).map(|c| &c.row) else {
-            return false;
-        };
-        let Some(uid) = row.labels.get(LABEL_POD_UID) else {
+        let Some((row, uid)) = self.row_and_pod(id) else {
             return false;
         };
         if self.pods.get(uid).is_none_or(KubeletPod::is_over) {
             return false;
         }
         let (name, attempt) = name_and_attempt(row);
-        let siblings = self.by_pod.get(uid).into_iter().flatten();
         let mut newer = (false, false);
-        for sibling in siblings
-            .filter_map(|id| self.containers.get(id))
-            .map(|c| &c.row)
-        {
-            let (other, other_attempt) = name_and_attempt(sibling);
+        for sibling in self.containers_of_pod(uid) {
+            let (other, other_attempt) = name_and_attempt(&sibling.row);
             if other == name {
                 newer.0 |= other_attempt > attempt;
-                newer.1 |= sibling.created_at > row.created_at;
+                newer.1 |= sibling.row.created_at > row.created_at;
             }
         }
         newer != (true, true)
@@ -207,20 +196,25 @@ impl Node {
     /// Says whether a kubelet that has not synced this container's end would find no record of its name
     /// without this one, and would run it again.
     pub(super) fn is_last_before_sync(&self, id: &str) -> bool {
-        let Some(row) = self.containers.get(id).map(|c| &c.row) else {
+        let Some((row, uid)) = self.row_and_pod(id) else {
             return false;
         };
-        let Some(uid) = row.labels.get(LABEL_POD_UID) else {
-            return false;
+        let is_another = |other: &ContainerRecord| {
+            let is_same_name = name_and_attempt(&other.row).0 == name_and_attempt(row).0;
+            other.row.id != id && !other.removing && is_same_name
         };
-        let siblings = self.by_pod.get(uid).into_iter().flatten();
-        let mut others = siblings
-            .filter(|other| *other != id)
-            .filter_map(|other| self.containers.get(other));
-        let stays = |other: &ContainerRecord| {
-            !other.removing && name_and_attempt(&other.row).0 == name_and_attempt(row).0
-        };
-        self.unsynced.contains(uid) && !others.any(stays)
+        self.unsynced.contains(uid) && !self.containers_of_pod(uid).any(is_another)
+    }
+
+    /// Returns a container's row, and its pod's UID.
+    fn row_and_pod(&self, id: &str) -> Option<(&cri::Container, &str)> {
+        let row = &self.containers.get(id)?.row;
+        Some((row, row.labels.get(LABEL_POD_UID)?))
+    }
+
+    fn containers_of_pod(&self, uid: &str) -> impl Iterator<Item = &ContainerRecord> {
+        let ids = self.by_pod.get(uid).into_iter().flatten();
+        ids.filter_map(|id| self.containers.get(id))
     }
 
     /// Ends a running or created container, as a kill does.

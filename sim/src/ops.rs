@@ -10,7 +10,7 @@ use super::node::{EXIT_KILLED, Node, now};
 use super::profile::Teardown;
 use super::record::{Harm, Rpc};
 use super::shared::{InFlight, Shared};
-use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
+use crisweep_proto::cri::{ContainerState, PodSandboxState};
 
 /// How often a second removal looks whether the first is over.
 const OTHER_REMOVAL_EVERY: Duration = Duration::from_millis(5);
@@ -22,7 +22,7 @@ pub(super) async fn stop_container(
     shared: &Shared,
     call: &InFlight,
     asked: &str,
-) -> Result<cri::StopContainerResponse, Status> {
+) -> Result<(), Status> {
     let is_carried_out = !shared.pretends(&FaultKey::Rpc(Rpc::StopContainer));
     shared.admit(Rpc::StopContainer).await?;
     let mut node = shared.node();
@@ -32,22 +32,21 @@ pub(super) async fn stop_container(
         }
         kill(&mut node, call, asked);
     }
-    Ok(cri::StopContainerResponse {})
+    Ok(())
 }
 
 pub(super) async fn remove_container(
     shared: &Arc<Shared>,
     call: &InFlight,
     asked: &str,
-) -> Result<cri::RemoveContainerResponse, Status> {
+) -> Result<(), Status> {
     shared.admit(Rpc::RemoveContainer).await?;
     let is_there = shared.node().containers.contains_key(asked);
     if is_there {
-        remove_one(shared, call, asked).await?;
+        remove_one(shared, call, asked).await
     } else {
-        shared.options.profile.remove_missing_container(asked)?;
+        shared.options.profile.remove_missing_container(asked)
     }
-    Ok(cri::RemoveContainerResponse {})
 }
 
 /// Kills and removes one container, alone or with its sandbox.
@@ -148,38 +147,35 @@ pub(super) async fn stop_pod_sandbox(
     shared: &Arc<Shared>,
     call: &InFlight,
     asked: &str,
-) -> Result<cri::StopPodSandboxResponse, Status> {
+) -> Result<(), Status> {
     shared.admit(Rpc::StopPodSandbox).await?;
-    stop_sandbox(shared, call, asked, false)
-        .await
-        .map_err(Status::unknown)?;
-    Ok(cri::StopPodSandboxResponse {})
+    let stopped = stop_sandbox(shared, call, asked, false).await;
+    stopped.map_err(Status::unknown)
 }
 
 pub(super) async fn remove_pod_sandbox(
     shared: &Arc<Shared>,
     call: &InFlight,
     asked: &str,
-) -> Result<cri::RemovePodSandboxResponse, Status> {
+) -> Result<(), Status> {
     shared.admit(Rpc::RemovePodSandbox).await?;
     let is_there = shared.node().sandboxes.contains_key(asked);
     if !is_there {
-        return Ok(cri::RemovePodSandboxResponse {});
+        return Ok(());
     }
-    stop_sandbox(shared, call, asked, true)
-        .await
-        .map_err(Status::unknown)?;
+    let stopped = stop_sandbox(shared, call, asked, true).await;
+    stopped.map_err(Status::unknown)?;
     let containers = shared.node().containers_of(asked);
     for container in containers {
         remove_one(shared, call, &container).await?;
     }
     if !shared.suffer_removal(asked).await? {
-        return Ok(cri::RemovePodSandboxResponse {});
+        return Ok(());
     }
     let mut node = shared.node();
     node.sandboxes.remove(asked);
     shared.note_weight(&mut node);
-    Ok(cri::RemovePodSandboxResponse {})
+    Ok(())
 }
 
 /// Kills a sandbox's containers, then its pause process, then tears down its network, on containerd even if
@@ -232,7 +228,7 @@ pub(super) async fn remove_image(
     shared: &Shared,
     call: &InFlight,
     asked: &str,
-) -> Result<cri::RemoveImageResponse, Status> {
+) -> Result<(), Status> {
     shared.admit(Rpc::RemoveImage).await?;
     if asked.is_empty() {
         return Err(Status::unknown("image reference can't be empty"));
@@ -248,26 +244,20 @@ pub(super) async fn remove_image(
         image.map(|image| (image.id.clone(), image.pinned, node.image_in_use(image)))
     };
     let Some((id, pinned, in_use)) = found else {
-        return Ok(cri::RemoveImageResponse {});
+        return Ok(());
     };
     if !shared.suffer_removal(&id).await? {
-        return Ok(cri::RemoveImageResponse {});
+        return Ok(());
     }
-    let removed = {
-        let mut node = shared.node();
-        let removed = node.images.remove(&id).is_some();
-        shared.write_images(&node);
-        removed
-    };
-    if removed {
-        let harms = [
-            (pinned, Harm::RemovedPinnedImage),
-            (in_use, Harm::RemovedImageInUse),
-        ];
-        harms
-            .into_iter()
-            .filter(|(done, _)| *done)
-            .for_each(|(_, harm)| call.harm(harm));
+    let mut node = shared.node();
+    let removed = node.images.remove(&id).is_some();
+    shared.write_images(&node);
+    drop(node);
+    if removed && pinned {
+        call.harm(Harm::RemovedPinnedImage);
     }
-    Ok(cri::RemoveImageResponse {})
+    if removed && in_use {
+        call.harm(Harm::RemovedImageInUse);
+    }
+    Ok(())
 }

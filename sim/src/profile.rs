@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tonic::Status;
 
 use super::node::{ContainerRecord, Node, SandboxRecord};
+use super::rows::image_spec;
 
 /// cri-dockerd's lists have whole seconds; its statuses have Docker's own time, this much later.
 const FRACTION_NANOSECONDS: i64 = 123_456_789;
@@ -309,26 +310,23 @@ impl Profile {
     ) -> String {
         let id = &sandbox.row.id;
         let pod = sandbox.row.metadata.clone().unwrap_or_default();
-        match self {
-            Self::Containerd => {
-                let failed = format!("failed to destroy network for sandbox \"{id}\": {why}");
-                if removing {
-                    return format!("failed to forcibly stop sandbox \"{id}\": {failed}");
-                }
-                failed
-            }
+        let failed = match self {
+            Self::Containerd => format!("failed to destroy network for sandbox \"{id}\": {why}"),
             Self::CriO => {
                 let name = crio_name("k8s", &pod);
-                let failed = format!("network teardown failed for pod sandbox {name}({id}): {why}");
-                if removing {
-                    return format!("stop pod network: {failed}");
-                }
-                failed
+                format!("network teardown failed for pod sandbox {name}({id}): {why}")
             }
             Self::CriDockerd => format!(
                 "networkPlugin cni failed to teardown pod \"{}_{}\" network: {why}",
                 pod.name, pod.namespace
             ),
+        };
+        match self {
+            Self::Containerd if removing => {
+                format!("failed to forcibly stop sandbox \"{id}\": {failed}")
+            }
+            Self::CriO if removing => format!("stop pod network: {failed}"),
+            Self::Containerd | Self::CriO | Self::CriDockerd => failed,
         }
     }
 
@@ -365,7 +363,7 @@ fn shape_as_crio(node: &mut Node) {
         let image = node.images.get(&id);
         let digest = image.and_then(|image| image.repo_digests.first());
         record.row.image_ref = digest.unwrap_or(&id).clone();
-        record.row.image = Some(by_id(&id));
+        record.row.image = Some(image_spec(&id, ""));
         record.row.image_id = id;
     }
 }
@@ -375,7 +373,7 @@ fn shape_as_docker(node: &mut Node) {
     let whole = |at: i64| at - at.rem_euclid(SECOND_NANOSECONDS);
     for record in node.containers.values_mut() {
         record.row.created_at = whole(record.row.created_at);
-        record.row.image = Some(by_id(&record.row.image_ref));
+        record.row.image = Some(image_spec(&record.row.image_ref, ""));
     }
     for record in node.sandboxes.values_mut() {
         record.row.created_at = whole(record.row.created_at);
@@ -386,13 +384,6 @@ fn shape_as_docker(node: &mut Node) {
 fn crio_name(prefix: &str, pod: &cri::PodSandboxMetadata) -> String {
     let (name, namespace) = (&pod.name, &pod.namespace);
     format!("{prefix}_{name}_{namespace}_{}_{}", pod.uid, pod.attempt)
-}
-
-fn by_id(id: &str) -> cri::ImageSpec {
-    cri::ImageSpec {
-        image: id.to_owned(),
-        ..cri::ImageSpec::default()
-    }
 }
 
 fn no_such_container(id: &str) -> String {

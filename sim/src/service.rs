@@ -1,9 +1,10 @@
 //! The runtime and image services, RPC by RPC.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use prost::Message;
-use serde_json::json;
+use serde_json::{Value, json};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
@@ -81,11 +82,8 @@ impl RuntimeService for Service {
             ..cri::RuntimeCondition::default()
         };
         let conditions = vec![condition("RuntimeReady"), condition("NetworkReady")];
-        let mut info = std::collections::BTreeMap::new();
-        if request.into_inner().verbose {
-            let config = self.profile().config(&self.0.node().sandbox_image);
-            info.insert("config".to_owned(), config.to_string());
-        }
+        let config = || self.profile().config(&self.0.node().sandbox_image);
+        let info = info("config", request.get_ref().verbose.then(config));
         let status = Some(cri::RuntimeStatus { conditions });
         Ok(Response::new(cri::StatusResponse { status, info }))
     }
@@ -147,11 +145,8 @@ impl RuntimeService for Service {
         };
         self.profile().complete(&node, &mut status);
         let status = Some(status);
-        let mut info = std::collections::BTreeMap::new();
-        if request.get_ref().verbose {
-            let words = json!({ "sandboxID": record.row.pod_sandbox_id, "pid": 0 });
-            info.insert("info".to_owned(), words.to_string());
-        }
+        let words = || json!({ "sandboxID": record.row.pod_sandbox_id, "pid": 0 });
+        let info = info("info", request.get_ref().verbose.then(words));
         Ok(Response::new(cri::ContainerStatusResponse { status, info }))
     }
 
@@ -217,12 +212,8 @@ impl RuntimeService for Service {
             labels: rows::entries(&row.labels),
             annotations: rows::entries(&row.annotations),
         });
-        let mut info = std::collections::BTreeMap::new();
-        if request.get_ref().verbose
-            && let Some(json) = self.profile().sandbox_info(record)
-        {
-            info.insert("info".to_owned(), json.to_string());
-        }
+        let words = self.profile().sandbox_info(record);
+        let info = info("info", words.filter(|_| request.get_ref().verbose));
         Ok(Response::new(cri::PodSandboxStatusResponse {
             status,
             info,
@@ -250,15 +241,18 @@ impl RuntimeService for Service {
     }
 }
 
+/// Returns the `info` of a verbose answer; without words it is empty.
+fn info(key: &str, words: Option<Value>) -> BTreeMap<String, String> {
+    let entry = words.map(|words| (key.to_owned(), words.to_string()));
+    entry.into_iter().collect()
+}
+
 /// An image volume, beside every container's usual mounts.
 fn image_mount(id: &str) -> cri::Mount {
     cri::Mount {
         container_path: "/data".to_owned(),
         readonly: true,
-        image: Some(cri::ImageSpec {
-            image: id.to_owned(),
-            ..cri::ImageSpec::default()
-        }),
+        image: Some(rows::image_spec(id, "")),
         ..cri::Mount::default()
     }
 }

@@ -238,10 +238,13 @@ impl InFlight {
         self.shared.record().harm(self.number, harm);
     }
 
-    /// Notes its end, and converts its result to an answer.
-    pub(super) fn end<T>(mut self, result: Result<T, Status>) -> Result<Response<T>, Status> {
+    /// Notes its end, and converts its result to an answer, which is empty.
+    pub(super) fn end<T: Default>(
+        mut self,
+        result: Result<(), Status>,
+    ) -> Result<Response<T>, Status> {
         self.code = result.as_ref().err().map_or(Code::Ok, Status::code);
-        result.map(Response::new)
+        result.map(|()| Response::new(T::default()))
     }
 }
 
