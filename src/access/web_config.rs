@@ -172,7 +172,6 @@ impl WebConfig {
 
 /// Reads a regular file of a bounded size; the error names the reason alone.
 pub(super) fn read_text(path: &Path) -> Result<String, String> {
-    let bytes = file::open(path).and_then(|mut file| file::bounded(&mut file, FILE_MAX));
-    let bytes = bytes.map_err(|error| error.to_string())?;
-    String::from_utf8(bytes).map_err(|_error| "it is not UTF-8 text".to_owned())
+    let text = file::open(path).and_then(|mut file| file::text(&mut file, FILE_MAX));
+    text.map_err(|error| error.to_string())
 }

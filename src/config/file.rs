@@ -1,6 +1,5 @@
 //! Reads the configuration file into a tree.
 
-use std::io::Read;
 use std::path::Path;
 
 use ::config::{ConfigError, File, FileFormat, Map, Source, Value};
@@ -8,7 +7,7 @@ use serde_saphyr::options::MergeKeyPolicy;
 
 use super::Error;
 use super::value::ConfigValue;
-use crate::system::yaml;
+use crate::system::{file, yaml};
 
 /// The largest file that is read.
 pub(super) const FILE_MAX: u64 = 1 << 20;
@@ -29,15 +28,13 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, ConfigValue)>, Error> {
         Some("toml") => toml_table,
         _ => {
             // A missing file is a more useful error than a wrong ending.
-            std::fs::metadata(path).map_err(|source| Error::Read {
-                path: path.to_owned(),
-                source,
-            })?;
+            std::fs::metadata(path).map_err(|source| unread(path, source))?;
             let why = "unknown ending; a configuration file ends in .yaml, .yml or .toml";
             return Err(no_configuration(path, why));
         }
     };
-    let text = read_text(path)?;
+    let text = file::open(path).and_then(|mut file| file::text(&mut file, FILE_MAX));
+    let text = text.map_err(|source| unread(path, source))?;
     yaml::without_nul(&text).map_err(|why| no_configuration(path, why))?;
     // A byte order mark, as some editors write it, would be a part of the first key.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -94,24 +91,11 @@ fn without_excerpt(error: &str) -> String {
     told.collect::<Vec<_>>().join(": ")
 }
 
-fn read_text(path: &Path) -> Result<String, Error> {
-    let failed = |source| Error::Read {
+fn unread(path: &Path, source: std::io::Error) -> Error {
+    Error::Read {
         path: path.to_owned(),
         source,
-    };
-    // Checked before opening: opening a pipe would wait for its writer.
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(no_configuration(path, "is not a file"));
     }
-    let mut text = Vec::new();
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mut bounded = file.take(FILE_MAX + 1);
-    bounded.read_to_end(&mut text).map_err(failed)?;
-    if text.len() as u64 > FILE_MAX {
-        let why = format!("is larger than {FILE_MAX} bytes");
-        return Err(no_configuration(path, why));
-    }
-    String::from_utf8(text).map_err(|_error| no_configuration(path, "is not text in UTF-8"))
 }
 
 fn no_configuration(path: &Path, why: impl Into<String>) -> Error {

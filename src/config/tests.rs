@@ -342,8 +342,11 @@ fn a_file_that_is_no_text_is_called_so() {
     let path = dir.path().join("c.yaml");
     std::fs::write(&path, b"mode: \xff\n").unwrap();
     let error = Config::load(Some(&path), std::iter::empty(), &Overrides::default()).unwrap_err();
-    let error = error.to_string();
-    assert!(error.ends_with("c.yaml: is not text in UTF-8"), "{error}");
+    let error = crate::telemetry::chain(&error);
+    assert!(
+        error.ends_with("c.yaml: it is not text in UTF-8"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -378,7 +381,7 @@ fn unusable_files_have_distinct_errors() {
     let big = "#".repeat(usize::try_from(file::FILE_MAX).unwrap() + 1);
     for (name, text, words) in [
         ("none.yaml", None, "No such file"),
-        ("d.yaml", None, "is not a file"),
+        ("d.yaml", None, "it is not a regular file"),
         ("c.json", Some("{}"), ".yaml, .yml or .toml"),
         ("c", Some(""), ".yaml, .yml or .toml"),
         ("c.yml", Some("a: [1"), "not a well-formed"),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::access::config::SocketMode;
-use crate::system::file::FileOwner;
+use crate::system::file::{FileOwner, if_there};
 
 /// A bound unix socket, whose file is removed at its end.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl UnixSocket {
         // Renamed into place only with its mode and owner: before that, other users could open it.
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
-        remove_if_there(&new)?;
+        if_there(fs::remove_file(&new))?;
         let listener = UnixListener::bind(&new)?;
         let placed = (|| {
             fs::set_permissions(&new, fs::Permissions::from_mode(mode.0))?;
@@ -81,13 +81,6 @@ fn refuse_used(path: &Path) -> io::Result<()> {
         Ok(_listening) => Err(io::ErrorKind::AddrInUse.into()),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
         Err(error) => Err(error),
-    }
-}
-
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _gone => Ok(()),
     }
 }
 

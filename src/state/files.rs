@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::system::file::if_there;
+
 /// Which file it is, whatever its name: its device and its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileIdentity(u64, u64);
@@ -104,14 +106,6 @@ pub(super) fn remove_aside(path: &Path, then: i64) -> io::Result<()> {
 pub(super) fn remove_both(path: &Path) -> io::Result<()> {
     remove(&beside(path, ".damaged"))?;
     remove(path)
-}
-
-/// Accepts that a file is missing.
-fn if_there(done: io::Result<()>) -> io::Result<()> {
-    match done {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
 }
 
 fn remove(path: &Path) -> io::Result<()> {

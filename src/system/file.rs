@@ -104,6 +104,26 @@ pub fn bounded(file: &mut File, max: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads what is left of a file, as text.
+///
+/// # Errors
+/// If that is more than `max` bytes, or not UTF-8.
+pub fn text(file: &mut File, max: u64) -> Result<String> {
+    let bytes = bounded(file, max)?;
+    String::from_utf8(bytes).map_err(|_error| Error::other("it is not text in UTF-8"))
+}
+
+/// Accepts that a file is missing.
+///
+/// # Errors
+/// All others.
+pub fn if_there(done: Result<()>) -> Result<()> {
+    match done {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
 /// What to do with a file that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {

@@ -185,10 +185,9 @@ impl Root {
     fn read(&self, path: &Path) -> Result<String, String> {
         let file = self.open(path, OFlags::empty());
         let file = file.map_err(|errno| errno.to_string())?;
-        let bytes = file::regular(file.into())
-            .and_then(|mut file| file::bounded(&mut file, FILE_MAX_BYTES))
-            .map_err(|error| error.to_string())?;
-        String::from_utf8(bytes).map_err(|_not_text| "it is no text in UTF-8".to_owned())
+        let text =
+            file::regular(file.into()).and_then(|mut file| file::text(&mut file, FILE_MAX_BYTES));
+        text.map_err(|error| error.to_string())
     }
 
     /// Collects the drop-ins below a directory: every file whose name ends in `.conf`.

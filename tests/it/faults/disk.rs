@@ -193,7 +193,7 @@ async fn a_configuration_that_is_a_pipe_without_a_writer_is_not_reloaded_and_blo
     rustix::fs::mknodat(rustix::fs::CWD, &file, kind, mode, 0).unwrap();
     for _ in 0..2 {
         let answer = rig.post("/-/reload").await;
-        answer.refused(400, "is not a file");
+        answer.refused(400, "is not a regular file");
         rig.service.signal(Signal::HUP);
     }
     answers(&rig).await;
@@ -203,7 +203,7 @@ async fn a_configuration_that_is_a_pipe_without_a_writer_is_not_reloaded_and_blo
     let output = run(&["--config.file", file.to_str().unwrap()]).await;
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        !output.status.success() && words.contains("is not a file"),
+        !output.status.success() && words.contains("is not a regular file"),
         "{words}"
     );
 }

@@ -76,8 +76,8 @@ fn is_settled(name: &str, text: &[u8]) -> Result<(), TestCaseError> {
                 prop_assert!(!problem.key.is_empty() && !problem.text.is_empty());
             }
         }
-        // A file that is not text.
-        Err(Error::Syntax { .. } | Error::NotConfiguration { .. }) => {}
+        // The first: a file that is not text.
+        Err(Error::Read { .. } | Error::Syntax { .. } | Error::NotConfiguration { .. }) => {}
         Err(error) => return Err(TestCaseError::fail(format!("{error:?}"))),
     }
     Ok(())
