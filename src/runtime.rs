@@ -24,9 +24,6 @@ pub use config::Config;
 pub use defect::{Defect, ReadError};
 pub use error::Error;
 
-/// Longest path of a unix socket, in bytes (`sun_path` without its final NUL).
-pub const SOCKET_PATH_BYTES_MAX: usize = 107;
-
 /// The runtime that answers on the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {

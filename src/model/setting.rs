@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The largest count: more than any node has, and too small to overflow.
 pub(crate) const COUNT_MAX: i64 = 1_000_000_000;
 
-/// The longest path that a unix socket's address can hold.
-const SOCKET_PATH_MAX: usize = 107;
+/// The longest path of a unix socket, in bytes (`sun_path` without its final NUL).
+pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The longest duration: it can be added to any clock reading without overflow.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -374,7 +374,7 @@ text_kinds! {
 
     /// The path of a unix socket.
     pub(crate) SocketPath -> PathBuf, "an absolute path of up to 107 bytes",
-        |text| AbsolutePath::read(text).filter(|_| text.len() <= SOCKET_PATH_MAX);
+        |text| AbsolutePath::read(text).filter(|_| text.len() <= SOCKET_PATH_BYTES_MAX);
 }
 
 /// A name of up to 253 letters, digits, `-`, `_` and `.`.

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::SOCKET_PATH_BYTES_MAX;
-use crate::model::setting::{AbsolutePath, As, One, Optional, Positive, Size, TextKind, settings};
+use crate::model::setting::{
+    AbsolutePath, As, One, Optional, Positive, SOCKET_PATH_BYTES_MAX, Size, TextKind, settings,
+};
 
 /// The longest message that gRPC can announce.
 const MESSAGE_MAX: u64 = u32::MAX as u64;

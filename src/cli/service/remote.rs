@@ -12,9 +12,9 @@ use tokio::time::timeout;
 
 use super::{CONNECT_TIMEOUT, ServiceAddress, builder};
 use crate::cli::output::note;
+use crate::model::setting::{SocketPath, TextKind};
 use crate::outgoing::tls::{Identity, TrustRoots, client_config};
 use crate::outgoing::{self, SecretSource, TlsConfig, dns_name, is_secure_url};
-use crate::runtime::SOCKET_PATH_BYTES_MAX;
 use crate::system::blocking::BlockingPool;
 use crate::telemetry;
 
@@ -164,12 +164,9 @@ fn headers(token: Option<&str>) -> anyhow::Result<HeaderMap> {
 
 fn over_unix(path: &str, token: Option<&str>) -> anyhow::Result<ServiceAddress> {
     anyhow::ensure!(
-        path.starts_with('/'),
-        "--service.url: unix:PATH needs an absolute path, such as unix:/run/crisweep/crisweep.sock"
-    );
-    anyhow::ensure!(
-        path.len() <= SOCKET_PATH_BYTES_MAX,
-        "--service.url: the path of a unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes"
+        SocketPath::read(path).is_some(),
+        "--service.url: unix:PATH needs {}, such as unix:/run/crisweep/crisweep.sock",
+        SocketPath::MUST_BE
     );
     let client = builder().default_headers(headers(token)?).unix_socket(path);
     Ok(ServiceAddress {
