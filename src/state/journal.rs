@@ -139,9 +139,6 @@ impl Journal {
 
     /// Writes that a pass begins.
     pub fn begun(&self, pass: &Pass) {
-        if let Some(lines) = &self.lines {
-            lines.pass(pass);
-        }
         self.put_pass(pass, PassPhase::Begins);
     }
 
@@ -209,13 +206,13 @@ impl Journal {
 
     /// Writes the end of a pass.
     pub fn ended(&self, pass: &Pass) {
-        if let Some(lines) = &self.lines {
-            lines.pass(pass);
-        }
         self.put_pass(pass, PassPhase::Over);
     }
 
     fn put_pass(&self, pass: &Pass, phase: PassPhase) {
+        if let Some(lines) = self.lines.as_ref().filter(|_| phase != PassPhase::Runs) {
+            lines.pass(pass);
+        }
         let pass = pass.clone();
         self.put(1, phase, move |writing| passes::put(writing, &pass));
     }
