@@ -27,8 +27,7 @@ pub(super) fn section(view: &View) -> Markup {
                     p.problem { (text(why)) }
                     p { a href="./" { "Back to the latest" } }
                 },
-                (Some(Ok(pass)), _) => (one(view, pass, "Pass")),
-                (None, Some(pass)) => (one(view, pass, "Pass")),
+                (Some(Ok(pass)), _) | (None, Some(pass)) => (one(view, pass, "Pass")),
                 (None, None) => (last(view)),
             }
             (waiting(view))
@@ -305,7 +304,7 @@ fn of_target(target: Target, report: &TargetReport) -> Markup {
 
 /// The past passes.
 pub(super) fn list(view: &View) -> Markup {
-    let ended = || view.ended().filter(|pass| pass.started_at.is_some());
+    let ended = || view.passes.iter().filter(|pass| pass.has_run());
     html! {
         section #passes data-live aria-labelledby="passes-title" {
             h2 #passes-title { "Past passes" }

@@ -169,11 +169,6 @@ impl View {
         self.passes.iter().filter(|pass| pass.waits())
     }
 
-    /// Returns the passes that ended, newest first.
-    pub(super) fn ended(&self) -> impl Iterator<Item = &Pass> {
-        self.passes.iter().filter(|pass| pass.is_done())
-    }
-
     /// Says why a real pass would not run now.
     pub(super) fn held(&self) -> Option<&str> {
         let held = self.standing.held.as_deref();
