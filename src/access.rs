@@ -326,7 +326,7 @@ impl Access {
 
     /// Says whether any credential is configured: then being on this node proves nothing, except on a unix socket.
     pub fn has_credentials(&self) -> bool {
-        // Both of the same file: between one with users and one with certificates no request may find neither.
+        // Both are read from one file: during a change from users to certificates a request must not miss both.
         let has_any =
             |it: Arc<WebConfigInForce>| !it.web.users.is_empty() || it.web.trusted().is_some();
         self.takes_tokens() || self.in_force().is_some_and(has_any)

@@ -116,7 +116,7 @@ pub async fn serve(
     };
     live.spawn(&mut loops, &worker, hold, &stop);
     let working = loops.spawn_apart("the worker", async move { worker.run().await });
-    // A runtime that is down is no reason to wait: it is waited for, and /-/ready says so.
+    // Ready at once, even if the runtime is down: the service waits for it, and /-/ready says so.
     manager.ready().await;
     loops.spawn_unwatched(reporting.report(shutdown.clone()));
     let name = stop_asked(signals, &service).await;
@@ -220,7 +220,7 @@ pub async fn client(config: &Config, flag: Option<String>) -> anyhow::Result<run
     let places = EndpointSources {
         config: config.runtime.endpoint.clone().filter(|_| flag.is_none()),
         flag,
-        // Not UTF-8: it then names no socket, which is said.
+        // A text that is not UTF-8 names no socket, and the error says so.
         environment: std::env::var_os(runtime::discover::ENVIRONMENT_VARIABLE)
             .map(|text| text.to_string_lossy().into_owned()),
         ..EndpointSources::usual()
@@ -264,7 +264,7 @@ pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Open
 /// # Errors
 /// If an address cannot be listened on.
 pub fn bind(web: &access::Config) -> anyhow::Result<Bound> {
-    // First: who sees an address may send one.
+    // Before the addresses: a process that sees one may send a signal.
     let signals = Signals::new()?;
     let mut listeners = Vec::with_capacity(web.listen.len());
     for listen in &web.listen {

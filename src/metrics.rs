@@ -62,7 +62,7 @@ impl Metrics {
     /// only as a dry run, because it removes nothing.
     pub fn pass_finished(&self, pass: &Pass) {
         let (series, cause) = (&self.inner.series, pass.trigger.cause);
-        // One that never began (its alert resolved, a person cancelled it) is no failed pass.
+        // A pass that never began (its alert resolved, or a person cancelled it) has not failed.
         let (Some(outcome), Some(started_at)) = (pass.outcome, pass.started_at) else {
             return;
         };

@@ -238,7 +238,7 @@ impl Worker {
                 if let Some(hold) = hold {
                     self.inner.fleet.held_before(&hold);
                 }
-                // What was read since is not written yet.
+                // The hold that was read in the meantime is not written yet.
                 journal.held(self.inner.fleet.hold());
                 self.restore(history);
             }

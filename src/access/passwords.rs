@@ -25,7 +25,7 @@ pub use hash::{BcryptHash, COST_MAX};
 
 /// Passwords that wait for their hash, that of the running computation included.
 pub const WAITING_MAX: u32 = 16;
-/// Those of one client, so that one client cannot take all places.
+/// Passwords of one client that wait: one client cannot take all places.
 pub const WAITING_MAX_PER_PEER: u32 = 4;
 /// Right passwords that are remembered.
 const RIGHT_MAX: usize = 1_024;

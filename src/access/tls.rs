@@ -44,7 +44,7 @@ impl std::fmt::Debug for Tls {
 /// The protocols of a service without HTTP/2. Some clients name the older one (`curl --http1.0`), and the handshake
 /// fails where none is shared.
 pub(super) const HTTP_1: &[&[u8]] = &[b"http/1.1", b"http/1.0"];
-/// Those of a service with it.
+/// The protocols of a service with HTTP/2.
 pub(super) const HTTP_2: &[&[u8]] = &[b"h2", b"http/1.1", b"http/1.0"];
 
 impl Tls {

@@ -33,7 +33,7 @@ pub(super) async fn ask<Q: Question>(config: &Config, question: Q) -> anyhow::Re
 /// Runs `work` on a thread of its own: the command ends even if the disk hangs.
 ///
 /// # Errors
-/// Those of `work`, or that the disk did not answer in time.
+/// If `work` fails, or the disk does not answer in time.
 pub(super) async fn read<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {

@@ -20,8 +20,8 @@ use crisweep_sim::demo::{DISK_BYTES, Demo, DemoOptions, EXITED, LogRoots, NOT_RE
 const SETTLE: Duration = Duration::from_secs(2);
 /// The demo's grace of logs and minimum age of images, which are all new to it.
 const GRACE: Duration = Duration::from_secs(5);
-/// ... or for a disk that fills: images that were not used for so long go, unless the configuration says
-/// otherwise.
+/// The demo removes images that were not used for this long, unless the configuration has an age of its own: its disk
+/// never fills.
 const IMAGES_MAX_AGE: Duration = Duration::from_secs(10);
 
 /// Runs the simulated node and the service on it until the service is stopped. The configuration is the

@@ -216,7 +216,7 @@ fn pod(shown: &PodAnswer, columns: usize) -> String {
     let total = shown.objects_total.max(shown.objects.len());
     text.push_str(&format!("{kept} of {total} objects stay\n"));
     for object in shown.objects.iter().take(OBJECTS) {
-        // Its pod is the title.
+        // The title of the page names the pod.
         let title = object.title.split(" of pod ").next().unwrap_or_default();
         text.push_str(&format!(
             "  {:<5} {:<17} {}",

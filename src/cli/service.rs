@@ -248,7 +248,7 @@ fn builder() -> ClientBuilder {
     // Fails only if a provider is already installed, which is fine.
     drop(rustls::crypto::ring::default_provider().install_default());
     Client::builder()
-        // Who verifies a certificate brings its CAs; a system without any is no reason to ask nothing.
+        // A caller that verifies certificates adds the CAs. To load the system's here would fail where it has none.
         .tls_certs_only([])
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())

@@ -34,7 +34,7 @@ impl Config {
     /// # Errors
     /// If what is kept and what is new do not go together.
     pub fn keep_fixed(self, running: &Self) -> Result<Self, Error> {
-        // Half of a write, or a full disk.
+        // The file was read during a write, or the disk was full when it was written.
         if self.is_blank.0 && !running.is_blank.0 {
             return Err(Error::Emptied);
         }

@@ -76,7 +76,7 @@ pub async fn write(
         is_warned: false,
     };
     let mut queue = events.inner.queue.lock().await;
-    // What waits since Events were switched off is no news.
+    // Events that waited while they were switched off are out of date.
     while queue.try_recv().is_ok() {
         events.leave_out(EventResult::LeftOut);
     }
@@ -99,7 +99,7 @@ pub async fn write(
         () = too_late => true,
     };
     *events.inner.config.lock() = Config::default();
-    // The one whose writing was cut off counts too.
+    // The Event whose writing was cut off counts too.
     let mut lost = u64::from(is_late);
     while queue.try_recv().is_ok() {
         lost += 1;

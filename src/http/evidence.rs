@@ -54,7 +54,7 @@ pub(super) async fn log(
     let raw = given.and_then(|mut given| given.word("raw", &["true", "false"]));
     let is_raw = raw.map_err(HttpError::bad)?.as_deref() == Some("true");
     let (evidence, packed) = found(&service, id).await?;
-    // Raw bytes are what is kept, also if that is none; an empty text would say that the container wrote none.
+    // `raw` returns the kept bytes, even none; an empty text would say that the container wrote none.
     if let Some(why) = evidence.log.missing().filter(|_| !is_raw) {
         return Err(HttpError::not_found(format!(
             "nothing of the log is kept: {why}"

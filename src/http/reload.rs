@@ -15,7 +15,7 @@ impl Service {
     /// What the configuration refuses; the old one stays.
     pub async fn reload(&self) -> Result<Vec<&'static str>, String> {
         let service = self.clone();
-        // In its own task: a client that hangs up leaves no half a reload.
+        // In a task of its own: a client that hangs up does not stop a reload halfway.
         let reload = tokio::spawn(async move { service.reload_in_turn().await });
         reload
             .await

@@ -448,7 +448,7 @@ fn judge(service: &Service, look: &Look) -> Option<PlanStatus> {
 impl PlanStatus {
     /// Plans on a look's snapshot.
     pub(crate) fn of(look: &Look, snapshot: &Snapshot, policy: &Policy) -> Self {
-        // Before the knowledge is there: on a node of 20,000 pods each takes some megabytes.
+        // Before `knowledge` is built: on a node of 20,000 pods each of them takes some megabytes.
         let at_risk = at_risk(look, snapshot, policy, &Target::ALL.into());
         let knowledge = Knowledge::of(snapshot, policy);
         let counts = gc::plan::summarize(&knowledge, &Target::ALL.into());

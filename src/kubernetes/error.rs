@@ -44,7 +44,7 @@ const ADVICE: [(&str, &str, &str); 5] = [
 
 /// Words in the error of a server that has no certificate to show; it says nothing about the client's.
 const NO_CERTIFICATE: &str = "received fatal alert: InternalError";
-/// A kubelet with `serverTLSBootstrap` waits for a person's approval, without which it serves nobody.
+/// A kubelet with `serverTLSBootstrap` serves no client until a person has approved its certificate.
 const NO_CERTIFICATE_ADVICE: &str =
     " (it has no certificate to show; a kubelet's may wait for approval: kubectl get csr)";
 

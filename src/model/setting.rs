@@ -67,7 +67,7 @@ pub(crate) use text_kinds;
 /// Says what a duration looks like.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
-    // A month, to the parser: whoever writes 10M would wait for ten of them.
+    // The parser reads M as months, and 10M would be ten of them.
     if text.contains('M') {
         return Err("a duration with m for minutes, or month for months".to_owned());
     }

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 
 use crate::{kubernetes, telemetry};
 
-/// Why a source returned no pod list. Nobody tells one reason from another, so this is the text alone.
+/// Why a source returned no pod list: only a text, because no caller tells one reason from another.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct Error {

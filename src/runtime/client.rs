@@ -60,7 +60,7 @@ struct ClientInner {
 pub enum RemovalAnswer {
     /// It is done.
     Removed,
-    /// There is no such object: somebody else was faster.
+    /// There is no such object: another client removed it first.
     NotFound,
 }
 

@@ -56,7 +56,7 @@ struct JournalInner {
     readers: Arc<Semaphore>,
     /// The pending answer of the disk, if an earlier wait timed out.
     late: Mutex<Option<oneshot::Receiver<()>>>,
-    /// Those that came after the latest intents.
+    /// The outcomes that came after the latest intents.
     outcomes: Mutex<WaitingOutcomes>,
 }
 
@@ -152,7 +152,7 @@ impl Journal {
         let Some(inner) = self.inner.as_deref() else {
             return;
         };
-        // An outcome of theirs must not be written before them, with outcomes that wait already.
+        // A new list: an outcome of these removals must not join outcomes that are written before the intents.
         *inner.outcomes.lock() = WaitingOutcomes::default();
         let objects = due
             .iter()
@@ -340,7 +340,7 @@ impl Journal {
             return;
         }
         let (to, mut answer) = oneshot::channel();
-        // It may have waited too long by then.
+        // The receiver is gone if the wait timed out.
         let job: WriterJob = Box::new(|_| to.send(()).unwrap_or_default());
         if inner.queue.try_send(job).is_err() {
             return;

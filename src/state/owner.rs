@@ -23,7 +23,7 @@ use crate::system::file::FileOwner;
 pub fn give(dir: &Path, owner: FileOwner) -> io::Result<usize> {
     let directory = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = fs::openat(CWD, dir, OFlags::PATH | directory, Mode::empty())?;
-    // First to this process: without CAP_DAC_OVERRIDE root cannot look into what belongs to another user.
+    // This process takes the directory first: without CAP_DAC_OVERRIDE root cannot read what another user owns.
     let me = FileOwner {
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),
@@ -54,11 +54,11 @@ fn of_others(dir: BorrowedFd<'_>) -> io::Result<Option<String>> {
     let mut foreign = None;
     for entry in Dir::read_from(dir)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        // Also its log, and a damaged one that was set aside.
+        // The database, its log, or a damaged database that was set aside.
         if name.starts_with(database::NAME) {
             return Ok(None);
         }
-        // A file system of its own has a lost+found.
+        // The root of a file system has a lost+found.
         if ![".", "..", "lost+found", lock::NAME].contains(&name.as_str()) {
             foreign = foreign.or(Some(name));
         }

@@ -172,7 +172,7 @@ pub(super) fn put_intended(
          created_at, reason, intended_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {NOW})"
     );
     let mut put = writing.sql.prepare_cached(&put)?;
-    // One that did not begin in an earlier batch.
+    // For a removal that an earlier batch intended and did not begin.
     let again = format!(
         "UPDATE removals SET batch = ?, reason = ?, intended_at = {NOW} \
          WHERE id = ? AND pass_id = ? AND target = ? AND result IS NULL"
@@ -275,7 +275,7 @@ fn note_failure(writing: &Writing<'_>, id: &str, outcome: &RemovalOutcome) -> ru
             let gone = "DELETE FROM quarantine WHERE id = ?";
             sql.prepare_cached(gone)?.execute([id]).map(drop)
         }
-        // None of them says whether a removal would succeed.
+        // None of these outcomes says whether a removal would succeed.
         RemovalOutcome::Skipped { .. } | RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun => {
             Ok(())
         }
@@ -381,7 +381,7 @@ pub(super) fn cut_off(sql: &Connection, mut pass: Pass) -> rusqlite::Result<Pass
     }
     let ended = "the process ended in mid-pass";
     if pass.errors.iter().any(|error| error.starts_with(ended)) {
-        // It moved here from a damaged file.
+        // This version moved the pass here from a damaged file, with its error.
         return Ok(pass);
     }
     let mut text = ended.to_owned();

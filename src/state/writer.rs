@@ -86,7 +86,7 @@ impl StateDir {
         }
         match self.write(phase.sync(), write) {
             Ok(()) => self.health.worked(),
-            // The reason is known.
+            // The failure that closed the database is already logged.
             Err(Error::Closed) => self.health.lost(records),
             Err(error) => self.health.failed(records, &error.to_string()),
         }
@@ -105,7 +105,7 @@ impl StateDir {
     pub(super) fn write_outage(&mut self) {
         let since = self.health.outage.lock().take();
         if let Some(OutageWrite(since)) = since {
-            // No look has learned of this one yet.
+            // No look knows yet of an outage of an earlier run.
             let earlier = *self.health.earlier_outage.lock();
             let since = since.map(|since| earlier.map_or(since, |earlier| earlier.min(since)));
             self.record(PassPhase::Outside, 1, |writing| outage::put(writing, since));
@@ -127,7 +127,7 @@ impl StateDir {
             if !self.is_open() {
                 self.reopen();
             }
-            // Until the database is opened anew, or its room was taken.
+            // Stop claiming until the database is opened anew, or its room was taken.
             true
         });
         self.claims = !is_claimed;

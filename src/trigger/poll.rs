@@ -143,7 +143,7 @@ impl PolledAlerts {
         for name in urls.iter().map(|url| shown(url)) {
             let known = before.iter().position(|it| it.name == name);
             let known = known.map(|at| before.swap_remove(at)).unwrap_or_default();
-            // New settings deserve a new word about the failure.
+            // After a reload the failure is logged again.
             let failing = None;
             sources.push(AlertSource {
                 name,

@@ -145,7 +145,7 @@ impl Buckets {
     /// `now` is the time since any fixed moment.
     fn admit(&mut self, client: IpAddr, now: Duration) -> bool {
         let own = self.each.entry(client).or_default();
-        // Its own first: what it lacks there it must not take from the others.
+        // The client's own bucket first: a client with an empty one must not take from the bucket of all.
         let is_admitted =
             own.admit(UNKNOWN_EACH, now).is_ok() && self.all.admit(UNKNOWN, now).is_ok();
         if self.each.len() > CLIENTS_MAX {

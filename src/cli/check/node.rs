@@ -44,7 +44,7 @@ pub(super) async fn facts(
     if let Some(usage) = usage {
         figures.measured(usage);
     }
-    // As a look would find it without further questions: an empty list beside what lives in the other.
+    // As in a look that asks nothing more: an empty list is incomplete beside living objects of the other list.
     let incomplete = [
         (
             "containers",

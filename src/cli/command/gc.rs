@@ -93,7 +93,7 @@ async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<ExitCode> {
     let look = settled_look(&runner).await?;
     runner.restore(failures, config.quarantine, look.taken_at);
     let shutdown = CancellationToken::new();
-    // Nor do the fleet's brakes hold a person who types the command.
+    // The fleet's brakes do not hold a person who types the command either.
     let fleet = Fleet::default();
     let worker = Worker::new(runner, settings, fleet, shutdown.clone(), Pulses::default());
     let admission = worker.submit(vec![trigger(&args)]).pop();

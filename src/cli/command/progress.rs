@@ -195,7 +195,7 @@ fn left_words(left: u64, rate: f64) -> String {
 /// Rewrites the line that the cursor is on.
 fn draw(line: &str) {
     let mut stderr = io::stderr().lock();
-    // Back to the first column; what is left of an earlier line goes.
+    // Goes to the first column, and erases the rest of an earlier line.
     let written = write!(stderr, "\r{line}\u{1b}[K").and_then(|()| stderr.flush());
     let _is_seen = written.is_ok();
 }

@@ -153,7 +153,7 @@ impl WatchedPass<'_> {
                     Some(chunk) => self.said(&mut text, &chunk),
                     None => return Ok(false),
                 },
-                // The line on the terminal is not worth the pass.
+                // The pass goes on if the state cannot be read for the line on the terminal.
                 Some(read) = states.next(), if self.progress.is_a_line() => if let Ok(pass) = read {
                     self.progress.shows(&pass, Instant::now());
                 },
@@ -296,7 +296,7 @@ async fn accepted(found: &ServiceAddress, mut response: Response) -> anyhow::Res
     }
     let mut body = Vec::new();
     let reading = read_body(&mut response, &mut body, REFUSAL_MAX_BYTES);
-    // The status says enough if the words do not come.
+    // If the body does not come, the status says enough.
     drop(tokio::time::timeout(ANSWER_TIMEOUT, reading).await);
     anyhow::bail!("{}", found.refusal(status, &body));
 }

@@ -102,7 +102,7 @@ fn policies(
     args: &mut SimulateArgs,
     config_file: Option<PathBuf>,
 ) -> anyhow::Result<Vec<Option<Policy>>> {
-    // Which policy is the first would not be clear.
+    // It would not be clear which policy is the first.
     anyhow::ensure!(
         config_file.is_none() || args.configs.is_empty(),
         "--config.file and --config both name a policy: to compare two, give --config twice"

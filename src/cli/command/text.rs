@@ -307,7 +307,7 @@ pub(in crate::cli) fn pass_text(pass: &Pass, screen: &Screen) -> String {
     } else {
         ""
     };
-    // What a person wants to know first.
+    // A person wants to know the outcome first.
     let mut text = format!("{outcome}{dry}\n");
     let mut told = BTreeSet::new();
     for error in pass.errors.iter().filter(|error| told.insert(*error)) {

@@ -108,7 +108,7 @@
       const { look: a, ...before } = last;
       const { look: b, ...after } = next;
       const moved = JSON.stringify(before) !== JSON.stringify(after);
-      // A look of somebody else: show it, but not each of them.
+      // Another client caused a look: show it, but not every one.
       const looked = last.look !== undefined && a !== b;
       if (moved || (looked && !due)) {
         clearTimeout(due);

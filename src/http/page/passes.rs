@@ -92,7 +92,7 @@ fn running(view: &View, pass: &Pass) -> Markup {
 
 fn progress_words(pass: &Pass) -> String {
     let gone = pass.targets.values().map(|it| it.removed + it.already_gone);
-    // Without a total: of the logs, what is planned grows during the pass.
+    // Without a total: the number of planned logs grows during the pass.
     format!("{} removed so far", count(gone.sum::<u64>()))
 }
 
@@ -172,7 +172,7 @@ fn cause_words(cause: Cause) -> &'static str {
 fn outcome_words(pass: &Pass) -> &'static str {
     let has_failures = pass.targets.values().any(|it| it.failed > 0);
     match pass.outcome {
-        // What failed before and failed again makes no pass partial.
+        // Objects that failed before and failed again do not make a pass partial.
         Some(Outcome::Completed) if has_failures => "did all but what failed again",
         Some(Outcome::Completed) => "did all that it planned",
         Some(Outcome::Planned) => "was a dry run: nothing was removed",

@@ -40,11 +40,11 @@ pub(super) type PageResult<T> = Result<T, String>;
 /// Whether the client may act.
 #[derive(Debug)]
 pub(super) enum MayAct {
-    /// It may.
+    /// The client may act.
     Act,
-    /// Its browser will ask for a credential; the words name it.
+    /// The browser will ask for a credential; the words name it.
     Ask(&'static str),
-    /// It may not; the text says why.
+    /// The client may not act; the text says why.
     Not(String),
 }
 

@@ -90,7 +90,7 @@ struct FallbackMemory {
     limit: Option<u64>,
     /// The list is over the limit.
     is_over: bool,
-    /// It is, and could not be read compressed.
+    /// How the runtime refused the list, where it could not be read compressed either.
     in_parts: Option<Refusal>,
 }
 

@@ -126,7 +126,7 @@ impl RuntimeConnection {
             match &page {
                 // The broken stream may have broken the connection too.
                 Err(error) if error.is_lost() => {}
-                // It is not the stream that hangs.
+                // The unary answer hangs too, so the stream is not the cause.
                 Err(error) if error.is_timeout() => stream.breaks = 0,
                 _ => stream.leave(self.connection(), Some(LISTS_WITHOUT)),
             }
@@ -172,7 +172,7 @@ impl RuntimeConnection {
             let lists = (!error.is_unimplemented()).then_some(LISTS_WITHOUT);
             way.leave(connection, lists);
         } else if way.broke() {
-            // It may end the runtime each time: not on the next connection either.
+            // A compressed answer may end the runtime each time, so it is not asked for on the next connection either.
             way.leave(connection + 1, Some(LISTS_WITHOUT));
         }
         None

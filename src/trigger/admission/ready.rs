@@ -88,7 +88,7 @@ impl Admissions {
         self.running.is_none() && waiting.any(|queued| self.awaits_slot(queued, now))
     }
 
-    /// Returns why passes with these options may not start, whoever asks.
+    /// Returns why no pass with these options may start, neither an automatic one nor a person's.
     pub(super) fn paused(&self, options: &PassOptions) -> Option<String> {
         if options.force || options.dry_run {
             return None;
@@ -106,7 +106,7 @@ impl Admissions {
             return (Duration::MAX, "");
         }
         let not_before = queued.not_before.get(&target).copied();
-        // Of equal ones the last counts.
+        // `max_by_key` returns the last of equal times.
         let waits = [
             (
                 not_before.unwrap_or_default(),

@@ -162,7 +162,7 @@ async fn by_names<K: FallbackList>(
         }
     }
     let mut row_cache = state.row_cache(client);
-    // What is known by its id alone may be any pod's.
+    // An object that is known by its id alone may belong to any pod.
     let is_unread = |id: &str| !found.contains(id) && !row_cache.is_gone(id);
     if known_ids.iter().any(|id| is_unread(id)) {
         return Ok(BTreeSet::new());
