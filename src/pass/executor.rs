@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::limiter::{Limiter, OneByOne, SLOW};
+use super::limiter::{Limiter, OneByOne, SLOW, SlowOnes};
 use super::pressure::{PRESSURE_EVERY, PressureGauge};
 use super::record::InFlight;
 use super::remove::{RemovalContext, Remover, remove};
@@ -68,6 +68,8 @@ enum NonDiskWait {
     Likely,
     /// Certainly: a sandbox that is this slow and was overtaken. One more removal may run in its place.
     Surely,
+    /// The same, where removals are usually so short that a disk under pressure does not explain it either.
+    Proven,
 }
 
 /// Removals in flight.
@@ -81,8 +83,8 @@ pub(super) struct Executor {
     /// Every removal in flight, by its ascending number.
     started: BTreeMap<u64, RunningRemoval>,
     next_number: u64,
-    /// The highest number that has ended; older ones in flight were overtaken.
-    last_ended: Option<u64>,
+    /// The highest number that was removed, except logs; older ones in flight were overtaken.
+    last_removed: Option<u64>,
     /// Removals started above the limit since one last ended in time.
     scouts: usize,
     /// Nothing starts before this, to relieve the disk.
@@ -110,7 +112,7 @@ impl Executor {
             running: JoinSet::new(),
             started: BTreeMap::new(),
             next_number: 0,
-            last_ended: None,
+            last_removed: None,
             scouts: 0,
             rest_until: None,
             stops,
@@ -337,14 +339,16 @@ impl Executor {
         logs == 0 && fast.iter().all(|age| self.limiter.runs_on(*age, slow))
     }
 
-    /// Returns the ages of the removals that count, the number of logs that do, and the number of those that do
-    /// not count. Only sandboxes can wait for a network within the first second; for others the age is no sign,
-    /// and is zero here.
-    fn in_flight(&self) -> (Vec<Duration>, usize, usize) {
-        let (mut fast, mut logs, mut slow) = (Vec::new(), 0, 0);
+    /// Returns the ages of the removals that count, the number of logs that do, and those that do not count. Only
+    /// sandboxes can wait for a network within the first second; for others the age is no sign, and is zero here.
+    fn in_flight(&self) -> (Vec<Duration>, usize, SlowOnes) {
+        let (mut fast, mut logs, mut slow) = (Vec::new(), 0, SlowOnes::default());
         for started in self.started.values() {
             match started.target {
-                _ if started.waits != NonDiskWait::No => slow += 1,
+                _ if started.waits != NonDiskWait::No => {
+                    slow.all += 1;
+                    slow.doubtful += usize::from(started.waits != NonDiskWait::Proven);
+                }
                 Target::Logs => logs += 1,
                 Target::Sandboxes => fast.push(started.at.elapsed()),
                 Target::Containers | Target::Images => fast.push(Duration::ZERO),
@@ -357,16 +361,21 @@ impl Executor {
     fn note_waiting(&mut self) {
         let usual = &self.limiter.usual_latency;
         let (long, certain) = (usual.clearly_longer(), usual.certainly_waits());
+        let sure = if usual.tells_networks() {
+            NonDiskWait::Proven
+        } else {
+            NonDiskWait::Surely
+        };
         for (number, started) in &mut self.started {
             let age = started.at.elapsed();
-            let overtaken = self.last_ended.is_some_and(|last| *number < last);
+            let overtaken = self.last_removed.is_some_and(|last| *number < last);
             let network = started.target == Target::Sandboxes && overtaken;
             if started.waits == NonDiskWait::No && (age >= SLOW || (network && age >= long)) {
                 started.waits = NonDiskWait::Likely;
             }
             // A removal that takes a second and was not overtaken may still wait for the disk.
             if started.waits == NonDiskWait::Likely && network && age >= certain {
-                started.waits = NonDiskWait::Surely;
+                started.waits = sure;
                 self.limiter.usual_latency.waits();
             }
         }
@@ -374,8 +383,9 @@ impl Executor {
 
     /// Waits until a removal ends, another one may start, or the pass must end.
     async fn next(&mut self) -> Option<FinishedRemoval> {
-        let long = self.limiter.usual_latency.clearly_longer();
-        let ages = [long, (2 * long).min(SLOW), SLOW];
+        let usual = &self.limiter.usual_latency;
+        let long = usual.clearly_longer();
+        let ages = [long, (2 * long).min(SLOW), usual.certainly_waits(), SLOW];
         let started = self.started.values();
         let turns_slow = started
             .flat_map(|started| ages.map(|age| started.at + age))
@@ -404,11 +414,15 @@ impl Executor {
         };
         let (waits, latency) = (self.started.remove(&number)?.waits, finished.latency);
         self.in_flight.end(number);
-        self.last_ended = self.last_ended.max(Some(number));
+        let target = finished.removal.subject.target;
+        let is_removed = matches!(finished.outcome, RemovalOutcome::Removed { .. });
+        if is_removed && target != Target::Logs {
+            self.last_removed = self.last_removed.max(Some(number));
+        }
         if latency < self.limiter.usual_latency.clearly_longer() {
             self.scouts = 0;
         }
-        match finished.removal.subject.target {
+        match target {
             Target::Images => self.one_by_one.ended(latency),
             // A file is removed in a fraction of the time and says nothing about the runtime.
             Target::Logs => {}

@@ -44,7 +44,7 @@ const RECOVERY: u32 = 2;
 const LOG_FILES: usize = 4;
 /// Removals that wait for the network which may be in flight beside the others.
 pub const SLOW_MAX: usize = 128;
-/// The same while pressure holds removals back: then it is the disk that makes them slow.
+/// Those that may wait for the disk, while pressure holds removals back.
 const SLOW_MAX_HELD_BACK: usize = 4;
 /// Factor above the shortest time from which a list, or a removal that runs alone, has waited for something.
 const MUCH_LONGER: u32 = 3;
@@ -59,6 +59,15 @@ const COSTLY: Duration = Duration::from_millis(50);
 const LIST_MIN: Duration = Duration::from_millis(250);
 /// The longest rest after a removal.
 const REST_MAX: Duration = Duration::from_secs(2);
+
+/// Removals in flight that are too slow to count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlowOnes {
+    /// All of them.
+    pub all: usize,
+    /// Those that may wait for the disk.
+    pub doubtful: usize,
+}
 
 /// Decides how many removals may be in flight.
 #[derive(Debug)]
@@ -126,13 +135,8 @@ impl Limiter {
     }
 
     /// Says whether one more of a target may start beside `counted` ones, `logs` and `slow` ones in flight.
-    pub fn may_start(&self, target: Target, counted: usize, logs: usize, slow: usize) -> bool {
-        let slow_max = if self.holds_back() {
-            SLOW_MAX_HELD_BACK
-        } else {
-            SLOW_MAX
-        };
-        if slow >= slow_max {
+    pub fn may_start(&self, target: Target, counted: usize, logs: usize, slow: SlowOnes) -> bool {
+        if self.has_too_many(slow) {
             return false;
         }
         let all = counted + logs;
@@ -159,15 +163,25 @@ impl Limiter {
         }
     }
 
+    fn has_too_many(&self, slow: SlowOnes) -> bool {
+        slow.all >= SLOW_MAX || self.holds_back() && slow.doubtful >= SLOW_MAX_HELD_BACK
+    }
+
     /// Says whether one more may start although the limit is reached, because all that count have been
     /// in flight for at least `youngest`: if the new one ends before them, they wait for the network.
-    pub fn may_scout(&self, youngest: Duration, slow: usize) -> bool {
-        !self.holds_back() && slow < SLOW_MAX && youngest >= self.usual_latency.clearly_longer()
+    pub fn may_scout(&self, youngest: Duration, slow: SlowOnes) -> bool {
+        let usual = &self.usual_latency;
+        let is_long = if self.holds_back() {
+            usual.tells_networks() && youngest >= usual.certainly_waits()
+        } else {
+            youngest >= usual.clearly_longer()
+        };
+        is_long && !self.has_too_many(slow)
     }
 
     /// Says whether one of this age that still counts may run on beside a later batch.
-    pub fn runs_on(&self, age: Duration, slow: usize) -> bool {
-        self.may_scout(age / 2, slow)
+    pub fn runs_on(&self, age: Duration, slow: SlowOnes) -> bool {
+        !self.holds_back() && self.may_scout(age / 2, slow)
     }
 
     /// Says whether removals are slowed down for the sake of a disk under pressure. Those known to be quick

@@ -5,6 +5,17 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
+const NONE: SlowOnes = SlowOnes {
+    all: 0,
+    doubtful: 0,
+};
+
+/// So many that may wait for the disk.
+fn slow(all: usize) -> SlowOnes {
+    let doubtful = all;
+    SlowOnes { all, doubtful }
+}
+
 /// Runs `limiter` on a disk that needs `latency(limit)` for each of `limit` removals in flight; returns the limit
 /// after each removal.
 fn drive(
@@ -83,22 +94,23 @@ fn a_runtime_that_stops_for_a_moment_now_and_then_changes_nothing() {
 fn log_files_go_a_few_at_a_time_beside_containers_that_go_one_by_one() {
     let most = |limiter: &Limiter, containers| {
         let logs = 0..9;
-        let mut full = logs.filter(|logs| !limiter.may_start(Target::Logs, containers, *logs, 0));
+        let mut full =
+            logs.filter(|logs| !limiter.may_start(Target::Logs, containers, *logs, NONE));
         full.next().unwrap()
     };
     let mut limiter = Limiter::new(8);
     drive(&mut limiter, 1000, disk(millis(60), millis(60)));
     assert_eq!((most(&limiter, 0), most(&limiter, 1)), (4, 4));
-    assert!(limiter.may_start(Target::Containers, 0, 4, 0));
-    assert!(!limiter.may_start(Target::Containers, 1, 0, 0));
+    assert!(limiter.may_start(Target::Containers, 0, 4, NONE));
+    assert!(!limiter.may_start(Target::Containers, 1, 0, NONE));
     limiter.pressure(true);
     assert_eq!((most(&limiter, 0), most(&limiter, 1)), (1, 0), "busy");
-    assert!(!limiter.may_start(Target::Containers, 0, 1, 0), "busy");
+    assert!(!limiter.may_start(Target::Containers, 0, 1, NONE), "busy");
     let three = Limiter::new(3);
     assert_eq!((most(&three, 0), most(&three, 2)), (3, 1), "the ceiling");
     let one = Limiter::new(1);
     assert_eq!((most(&one, 0), most(&one, 1)), (1, 0));
-    assert!(!one.may_start(Target::Containers, 0, 1, 0), "one by one");
+    assert!(!one.may_start(Target::Containers, 0, 1, NONE), "one by one");
 }
 
 #[test]
@@ -131,14 +143,17 @@ fn halves_when_latency_rises_more_than_the_others_in_flight_explain() {
 #[test]
 fn slow_ones_do_not_count_unless_the_disk_is_under_pressure() {
     let mut limiter = Limiter::new(8);
-    assert!(limiter.may_start(Target::Sandboxes, 1, 0, SLOW_MAX - 1));
-    assert!(!limiter.may_start(Target::Sandboxes, 1, 0, SLOW_MAX));
-    assert!(!limiter.may_start(Target::Sandboxes, 2, 0, 0));
+    assert!(limiter.may_start(Target::Sandboxes, 1, 0, slow(SLOW_MAX - 1)));
+    assert!(!limiter.may_start(Target::Sandboxes, 1, 0, slow(SLOW_MAX)));
+    assert!(!limiter.may_start(Target::Sandboxes, 2, 0, NONE));
     limiter.pressure(true);
     assert_eq!(limiter.limit(), 1);
-    assert!(!limiter.may_start(Target::Sandboxes, 0, 0, SLOW_MAX_HELD_BACK));
+    assert!(!limiter.may_start(Target::Sandboxes, 0, 0, slow(SLOW_MAX_HELD_BACK)));
+    let mut proven = slow(SLOW_MAX - 1);
+    proven.doubtful = SLOW_MAX_HELD_BACK - 1;
+    assert!(limiter.may_start(Target::Sandboxes, 0, 0, proven));
     limiter.pressure(false);
-    assert!(limiter.may_start(Target::Sandboxes, 0, 0, SLOW_MAX_HELD_BACK));
+    assert!(limiter.may_start(Target::Sandboxes, 0, 0, slow(SLOW_MAX_HELD_BACK)));
 }
 
 #[test]
@@ -195,8 +210,8 @@ fn waiting_removals_are_replaced_in_flight_except_under_pressure() {
     let mut limiter = Limiter::new(8);
     drive(&mut limiter, 600, |_| millis(10));
     assert!(
-        limiter.may_start(Target::Sandboxes, 7, 0, 0)
-            && !limiter.may_start(Target::Sandboxes, 8, 0, 0)
+        limiter.may_start(Target::Sandboxes, 7, 0, NONE)
+            && !limiter.may_start(Target::Sandboxes, 8, 0, NONE)
     );
     // Half of those that start: each takes twice the usual time before that shows.
     for _ in 0..200 {
@@ -205,22 +220,22 @@ fn waiting_removals_are_replaced_in_flight_except_under_pressure() {
     }
     assert_eq!(limiter.limit(), 8);
     assert!(
-        limiter.may_start(Target::Sandboxes, 22, 0, 0)
-            && !limiter.may_start(Target::Sandboxes, 25, 0, 0)
+        limiter.may_start(Target::Sandboxes, 22, 0, NONE)
+            && !limiter.may_start(Target::Sandboxes, 25, 0, NONE)
     );
     assert!(
-        !limiter.may_start(Target::Logs, 8, 0, 0),
+        !limiter.may_start(Target::Logs, 8, 0, NONE),
         "logs have no network"
     );
     limiter.pressure(true);
     limiter.pressure(true);
-    assert!(!limiter.may_start(Target::Sandboxes, limiter.limit(), 0, 0));
+    assert!(!limiter.may_start(Target::Sandboxes, limiter.limit(), 0, NONE));
     limiter.pressure(false);
     for _ in 0..200 {
         limiter.usual_latency.waits();
     }
     assert!(
-        !limiter.may_start(Target::Sandboxes, 4 * limiter.limit(), 0, 0),
+        !limiter.may_start(Target::Sandboxes, 4 * limiter.limit(), 0, NONE),
         "not without end"
     );
 }
@@ -232,8 +247,8 @@ fn with_a_ceiling_of_one_waiting_removals_are_not_replaced() {
         limiter.usual_latency.waits();
     }
     assert!(
-        limiter.may_start(Target::Sandboxes, 0, 0, 0)
-            && !limiter.may_start(Target::Sandboxes, 1, 0, 0)
+        limiter.may_start(Target::Sandboxes, 0, 0, NONE)
+            && !limiter.may_start(Target::Sandboxes, 1, 0, NONE)
     );
 }
 
@@ -271,13 +286,27 @@ fn a_scout_starts_when_all_take_clearly_longer_and_the_disk_is_not_under_pressur
     let mut limiter = Limiter::new(8);
     drive(&mut limiter, 50, |_| Duration::from_millis(10));
     let long = limiter.usual_latency.clearly_longer();
-    assert!(limiter.may_scout(long, SLOW_MAX - 1));
-    assert!(!limiter.may_scout(long, SLOW_MAX));
-    assert!(!limiter.may_scout(long.mul_f64(0.9), 0));
+    assert!(limiter.may_scout(long, slow(SLOW_MAX - 1)));
+    assert!(!limiter.may_scout(long, slow(SLOW_MAX)));
+    assert!(!limiter.may_scout(long.mul_f64(0.9), NONE));
     limiter.pressure(true);
-    assert!(limiter.may_scout(SLOW, 0), "quick ones still end");
+    assert!(limiter.may_scout(SLOW, NONE), "quick ones still end");
     limiter.pressure(true);
-    assert!(!limiter.may_scout(SLOW, 0), "none does: the disk stalls");
+    assert!(!limiter.may_scout(SLOW, NONE), "none does: the disk stalls");
+}
+
+#[test]
+fn under_pressure_a_scout_starts_only_when_no_disk_explains_how_long_all_take() {
+    for (usual, tells) in [(30, true), (160, true), (170, false), (900, false)] {
+        let mut limiter = Limiter::new(8);
+        drive(&mut limiter, 50, |_| millis(usual));
+        limiter.pressure(true);
+        assert_eq!(limiter.may_scout(SLOW, NONE), tells, "{usual}");
+        let long = limiter.usual_latency.certainly_waits();
+        assert_eq!(limiter.may_scout(long, NONE), tells, "{usual}");
+        assert!(!limiter.may_scout(long.mul_f64(0.9), NONE));
+        assert!(!limiter.may_scout(SLOW, slow(SLOW_MAX_HELD_BACK)));
+    }
 }
 
 #[test]

@@ -48,6 +48,11 @@ impl UsualLatency {
         (self.clearly_longer() * CERTAINLY).clamp(CERTAIN_MIN, SLOW)
     }
 
+    /// Says whether removals usually take so little that no slow disk passes for a network.
+    pub fn tells_networks(&self) -> bool {
+        self.certainly_waits() < SLOW
+    }
+
     pub(super) fn is_quick(&self) -> bool {
         self.usual.is_some_and(|usual| usual < QUICK)
     }

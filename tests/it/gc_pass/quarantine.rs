@@ -138,6 +138,39 @@ async fn a_slow_network_holds_no_healthy_sandbox_back() {
     assert_eq!(rig.sim.call_count(Rpc::StopPodSandbox), 0);
 }
 
+/// On a sick node the disk is often busy too.
+#[tokio::test]
+async fn a_slow_network_holds_no_healthy_sandbox_back_on_a_busy_disk() {
+    let host = tempfile::tempdir().unwrap();
+    let pressure = host.path().join("proc/pressure");
+    std::fs::create_dir_all(&pressure).unwrap();
+    std::fs::write(pressure.join("io"), "some avg10=90.00\n").unwrap();
+    let changes = json!({
+        "runtime": { "host_root": host.path() },
+        "gc": { "io_pressure_pause_percent": 20 },
+    });
+    let rig = Rig::start(nodes::leaks(36), changes).await;
+    let slow = every(&rig, 3, 36);
+    for sandbox in rig.sim.sandboxes() {
+        let takes = if slow.contains(&sandbox.row.id) {
+            Duration::from_secs(9)
+        } else {
+            Duration::from_millis(40)
+        };
+        rig.sim.set_cni(&sandbox.row.id, Cni::slow(takes));
+    }
+    let pass = rig.gc("target=sandboxes").await;
+    assert_eq!(pass["outcome"], "completed");
+    let (of_slow, of_healthy): (Vec<_>, Vec<_>) = rig
+        .removals()
+        .into_iter()
+        .partition(|call| slow.contains(&call.id));
+    assert_eq!((of_slow.len(), of_healthy.len()), (12, 24));
+    let first_slow = of_slow.iter().map(|call| call.ended.unwrap().at).min();
+    let last_healthy = of_healthy.iter().map(|call| call.ended.unwrap().at).max();
+    assert!(last_healthy < first_slow, "{last_healthy:?} {first_slow:?}");
+}
+
 #[tokio::test]
 async fn a_hanging_removal_holds_nothing_back_and_ends_with_its_timeout() {
     let changes = json!({ "runtime": { "removal_timeout": "3s" } });
