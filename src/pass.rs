@@ -268,7 +268,7 @@ impl<'a> PassRun<'a> {
         if dry_run {
             return self.preview(&targets, &look);
         }
-        self.take_left_logs();
+        self.take_left_logs(&look);
         let fits = self.rescue(&mut look).await?;
         self.wait_for_quiet(&mut look).await?;
         for target in targets {

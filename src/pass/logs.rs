@@ -10,7 +10,9 @@ use super::end::EarlyEnd;
 use super::executor::ReturnWhen;
 use super::remove::GONE_MAX;
 use crate::gc::{self, Expected, Plan, Removal};
-use crate::model::{Container, Logs, PodUid, RemovedContainer, Rows, Target, log_dir_name};
+use crate::model::{
+    Container, Coverage, Logs, PodUid, RemovedContainer, Rows, Target, log_dir_name,
+};
 use crate::snapshot::Look;
 
 impl PassRun<'_> {
@@ -47,6 +49,14 @@ impl PassRun<'_> {
     fn plan_logs(&mut self, look: &Look) -> Vec<Removal> {
         let gone = self.gone.take();
         if gone.is_empty() || !self.config.policy.logs.enabled {
+            return Vec::new();
+        }
+        // Only whole lists show that no container writes to them: a later look does, or the next pass's.
+        if look.seen().containers != Coverage::Whole || look.lists().is_err() {
+            self.gone.put_back(gone);
+            if let Err(error) = look.lists() {
+                self.report_problem(Target::Logs, &error.to_string());
+            }
             return Vec::new();
         }
         let plan = match self.plan_logs_of(look, gone) {
@@ -124,8 +134,8 @@ impl PassRun<'_> {
     }
 
     /// Takes the logs that an earlier pass left; a saved plan does not have them.
-    pub(super) fn take_left_logs(&self) {
-        if self.saved_plan.is_none() {
+    pub(super) fn take_left_logs(&self, look: &Look) {
+        if self.saved_plan.is_none() && look.seen().containers == Coverage::Whole {
             let left = std::mem::take(&mut *self.runner.left_logs.lock());
             self.gone.put_back(left);
         }

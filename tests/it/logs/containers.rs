@@ -4,10 +4,11 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use crisweep_proto::cri::{ContainerState, ListContainersResponse};
-use crisweep_sim::{ContainerRecord, Fault, Options, PodSpec, Rpc, Sim, hours};
+use crisweep_sim::{ContainerRecord, Fault, Options, PodSpec, Rpc, SEND_LIMIT_BYTES, Sim, hours};
 use prost::Message;
 use serde_json::{Value, json};
 use tokio::process::Command;
+use tonic::Code;
 
 use super::tree::{Tree, verdict};
 use crate::support::Rig;
@@ -389,6 +390,55 @@ async fn logs_that_a_pass_leaves_because_the_runtime_is_away_go_with_the_next_pa
         assert_eq!(pass["outcome"], "completed", "{pass:#}");
         assert_eq!(tree.files().len(), 4, "{:?}", tree.files());
     }
+}
+
+#[tokio::test]
+async fn logs_that_a_pass_leaves_because_a_later_look_failed_go_with_the_next_pass() {
+    let tree = Tree::plain();
+    let (rig, ids) = five_one_by_one(&tree, 2).await;
+    rig.sim
+        .set_removal_fault(&ids[1], Fault::slow(Duration::from_millis(500)));
+    let id = rig.begin_gc("target=containers").await;
+    until_true("the second goes", || rig.removals().len() == 2).await;
+    let overloaded = Fault::fail(Code::ResourceExhausted, "too many requests");
+    rig.sim.set_fault(Rpc::ListContainers, overloaded);
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "aborted", "{pass:#}");
+    assert_eq!(pass["targets"]["containers"]["removed"], 2, "{pass:#}");
+    rig.sim.clear_faults();
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(tree.files().len(), 4, "{:?}", tree.files());
+}
+
+/// No look then shows that nothing writes to them.
+#[tokio::test]
+async fn logs_of_containers_that_went_while_a_list_was_incomplete_go_once_it_is_whole() {
+    let tree = Tree::plain();
+    let crash = |number| {
+        let pod = PodSpec::new(&format!("crash-{number}"));
+        (0..3).fold(pod, |pod, attempt| {
+            pod.exited("app", attempt, hours(9 - u64::from(attempt)))
+        })
+    };
+    let mut config = tree.config(&json!({}));
+    // Use only what lists contain.
+    config["policy"]["containers"] = json!({ "age_from": "created" });
+    let node = tree.node().pods(5, crash).build();
+    let rig = Rig::with(node, Options::not_containerd(), config).await;
+    tree.fill(&rig.sim);
+    // The records of one pod fit.
+    rig.sim.conduct(|it| it.send_limit_bytes = 4_000);
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 10, "{pass:#}");
+    assert_eq!(tree.files().len(), 15 * 4, "{:?}", tree.files());
+    rig.sim.conduct(|it| it.send_limit_bytes = SEND_LIMIT_BYTES);
+    // A list that was too long is read whole on a new connection.
+    rig.sim.restart().await.unwrap();
+    rig.ready().await;
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
+    assert_eq!(tree.files().len(), 5 * 4, "{:?}", tree.files());
 }
 
 /// What is switched on later is not for what went before.
