@@ -79,7 +79,7 @@ pub struct Runner {
     pub quarantine: Arc<Mutex<Quarantine>>,
     /// What passes tried in vain.
     pub failures: Arc<Mutex<PriorFailures>>,
-    /// Removed containers whose logs a pass could not remove before its end.
+    /// Containers whose logs a pass could not remove before its end: removed ones, and those that it may have removed.
     pub left_logs: Arc<Mutex<Vec<RemovedContainer>>>,
     /// The record of passes on disk.
     pub journal: Journal,

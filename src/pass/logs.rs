@@ -11,9 +11,9 @@ use super::executor::ReturnWhen;
 use super::remove::GONE_MAX;
 use crate::gc::{self, Expected, Plan, Removal};
 use crate::model::{
-    Container, Coverage, Logs, PodUid, RemovedContainer, Rows, Target, log_dir_name,
+    Container, ContainerId, Coverage, Logs, PodUid, RemovedContainer, Rows, Target, log_dir_name,
 };
-use crate::snapshot::Look;
+use crate::snapshot::{Look, rows};
 
 impl PassRun<'_> {
     /// Reports unreachable logs; returns whether the plan's logs can be removed. Other targets are not
@@ -112,8 +112,8 @@ impl PassRun<'_> {
         }
     }
 
-    /// Leaves the logs of removed containers that are still there to the next pass: no later plan has them. None while
-    /// logs are switched off.
+    /// Leaves the logs of removed containers that are still there to the next pass, and those of containers of which it is
+    /// not known whether they went: no later plan has them. None while logs are switched off.
     pub(super) fn leave_logs(&mut self) {
         if !self.config.policy.logs.enabled {
             return;
@@ -129,14 +129,17 @@ impl PassRun<'_> {
             | Expected::LogLink(_) => None,
         });
         let mut left = self.runner.left_logs.lock();
-        left.extend(open.chain(self.gone.take()));
+        left.extend(open.chain(self.gone.take()).chain(self.gone.take_open()));
         left.truncate(GONE_MAX);
     }
 
-    /// Takes the logs that an earlier pass left; a saved plan does not have them.
+    /// Takes the logs that an earlier pass left, of containers that have gone; a saved plan does not have them.
     pub(super) fn take_left_logs(&self, look: &Look) {
         if self.saved_plan.is_none() && look.seen().containers == Coverage::Whole {
-            let left = std::mem::take(&mut *self.runner.left_logs.lock());
+            let mut left = std::mem::take(&mut *self.runner.left_logs.lock());
+            let listed = rows(&look.containers).iter().map(|row| &row.id);
+            let listed: BTreeSet<&ContainerId> = listed.collect();
+            left.retain(|it| !listed.contains(&it.id));
             self.gone.put_back(left);
         }
     }

@@ -39,6 +39,11 @@ impl Gone {
         std::mem::take(&mut self.0.lock().new)
     }
 
+    /// Returns the containers whose removal has begun and of which it is not known whether they went.
+    pub(in crate::pass) fn take_open(&self) -> impl Iterator<Item = RemovedContainer> + use<> {
+        std::mem::take(&mut self.0.lock().open).into_values()
+    }
+
     pub(in crate::pass) fn has(&self, id: &ContainerId) -> bool {
         self.0.lock().ids.contains(id)
     }
