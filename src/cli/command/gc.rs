@@ -43,7 +43,6 @@ pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<ExitCode> {
     let question = ServiceQuery::within(&site, PATIENCE).await;
     let failure = match question.reach().await {
         Ok(found) => {
-            note(&format!("{} runs the pass", found.at()));
             let ended = service::gc(found, &args).await?;
             return match ended {
                 Some(pass) => show(&pass, args.pass.output),

@@ -15,6 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::args::{GcArgs, PassArgs};
 use super::progress::Progress;
 use crate::app::StopSignals;
+use crate::cli::output::note;
 use crate::cli::service::{NOT_UNDERSTOOD, ServiceAddress, ServiceQuery, Site};
 use crate::gc::Summary;
 use crate::http::ADMISSION;
@@ -29,6 +30,8 @@ const PLAN_TIMEOUT: Duration = Duration::from_secs(60);
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// How often the ended pass is asked for.
 const READS_AT_END: usize = 3;
+/// After so long a silence the service is asked whether it still answers: a pass says something each 15 s.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
 /// The largest refusal that is read.
 const REFUSAL_MAX_BYTES: u64 = 64 << 10;
 
@@ -81,6 +84,7 @@ pub(super) async fn gc(found: &ServiceAddress, args: &GcArgs) -> anyhow::Result<
     let response = tokio::time::timeout(ANSWER_TIMEOUT, asked).await;
     let response = response.with_context(at)?.with_context(at)?;
     let response = accepted(found, response).await?;
+    note(&format!("{} runs the pass", at()));
     let header = |name: &str| response.headers().get(name)?.to_str().ok();
     // Some reverse proxies rewrite the rest of it.
     let id = header(LOCATION.as_str()).and_then(|path| path.rsplit('/').next());
@@ -147,12 +151,22 @@ impl WatchedPass<'_> {
         let (found, path) = (self.found, self.path.clone());
         let mut states = std::pin::pin!(states(found, &path));
         let mut text = Vec::new();
+        let mut heard_at = Instant::now();
         loop {
             tokio::select! {
                 chunk = response.chunk() => match chunk.with_context(|| self.is_unknown())? {
-                    Some(chunk) => self.said(&mut text, &chunk),
+                    Some(chunk) => {
+                        heard_at = Instant::now();
+                        self.said(&mut text, &chunk);
+                    }
                     None => return Ok(false),
                 },
+                () = tokio::time::sleep_until(heard_at + SILENCE_MAX) => {
+                    // Whatever it answers, it lives: a proxy may hold the lines back.
+                    let asked = found.request(Method::GET, &path).timeout(ANSWER_TIMEOUT).send();
+                    asked.await.with_context(|| self.is_unknown())?;
+                    heard_at = Instant::now();
+                }
                 // The pass goes on if the state cannot be read for the line on the terminal.
                 Some(read) = states.next(), if self.progress.is_a_line() => if let Ok(pass) = read {
                     self.progress.shows(&pass, Instant::now());

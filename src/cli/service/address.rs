@@ -38,6 +38,8 @@ pub struct ServiceAddress {
     pub(super) client: Client,
     /// Whether `--service.url` names it.
     pub(super) is_named: bool,
+    /// Whether it gets a credential.
+    pub(super) gets_credential: bool,
 }
 
 impl fmt::Debug for ServiceAddress {
@@ -68,6 +70,7 @@ impl ServiceAddress {
             base,
             client: builder.build().ok()?,
             is_named: false,
+            gets_credential: false,
         })
     }
 
@@ -138,10 +141,13 @@ impl ServiceAddress {
         format!("{} ({key})", self.shown)
     }
 
-    /// Returns why it refused, with its own words and what to do about it.
+    /// Returns why it refused, with its own words and what to do about it. Of a credential that it got its own words say
+    /// more; the reason may also be another one, such as the host's name.
     pub(in crate::cli) fn refusal(&self, status: StatusCode, body: &[u8]) -> String {
         let hint = match status.as_u16() {
-            401 | 403 => "; name a credential for it with --service.url and --service.token-file",
+            401 | 403 if !self.gets_credential => {
+                "; name a credential for it with --service.url and --service.token-file"
+            }
             _ => "",
         };
         format!("{} answers {status}: {}{hint}", self.at(), said(body))

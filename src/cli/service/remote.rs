@@ -174,6 +174,7 @@ fn over_unix(path: &str, token: Option<&str>) -> anyhow::Result<ServiceAddress> 
         base: "http://localhost".to_owned(),
         client: client.build()?,
         is_named: true,
+        gets_credential: token.is_some(),
     })
 }
 
@@ -216,6 +217,7 @@ async fn over_tcp(
         base: base.as_str().trim_end_matches('/').to_owned(),
         client: client.build()?,
         is_named: true,
+        gets_credential: has_secret || args.service_cert_file.is_some(),
     })
 }
 

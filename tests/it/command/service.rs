@@ -176,9 +176,13 @@ async fn a_credential_is_asked_for_by_the_name_of_its_flag_and_then_taken() {
     let output = ask(&rig, &["gc", &token("read")]).await;
     let said = text(&output.stderr);
     assert!(
-        said.contains("403") && said.contains("name a credential"),
+        said.contains("403") && said.contains("may read, but not act"),
         "{said}"
     );
+    // It got one, and runs no pass.
+    for words in ["name a credential", "runs the pass"] {
+        assert!(!said.contains(words), "{said}");
+    }
     let output = ask(&rig, &["plan", &token("read")]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let output = ask(&rig, &["gc", &token("act")]).await;

@@ -232,6 +232,28 @@ async fn service(
 }
 
 #[tokio::test]
+async fn a_service_that_hangs_in_mid_pass_holds_no_command() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let never = || Body::from_stream(futures_util::stream::pending::<Result<String, Infallible>>());
+    let begins = async move || {
+        let path = [("location", "/api/v1/passes/p1")];
+        (StatusCode::ACCEPTED, path, never())
+    };
+    let router = Router::new()
+        .route("/-/healthy", get("crisweep is healthy"))
+        .route("/gc", post(begins))
+        .route("/api/v1/passes/p1", get(std::future::pending::<()>));
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let ends = program().args(["gc", "--url", &url]).output();
+    let output = tokio::time::timeout(2 * PATIENCE, ends).await;
+    let output = output.expect("it ends").unwrap();
+    let said = text(&output.stderr);
+    assert!(said.contains("crisweep passes p1"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+}
+
+#[tokio::test]
 async fn ctrl_c_after_the_end_of_a_pass_leaves_a_service_that_does_not_answer() {
     let (url, asked) = service(0, |_| None).await;
     let mut running = Running::start(&["gc", "--url", &url]);
