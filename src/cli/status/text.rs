@@ -21,6 +21,8 @@ pub(super) fn of(status: &Value, judged: &str, screen: &Screen) -> String {
         ("lists", lists(status)),
         ("image fs", image_filesystem(status)),
         ("pods", pods(status)),
+        ("config", config(status)),
+        ("state", state(status)),
         ("brakes", brakes(status)),
         ("would go", removable(status)),
         ("quarantine", quarantine(status)),
@@ -77,6 +79,39 @@ fn node(status: &Value) -> String {
         text(at(status, "/version")),
         up.unwrap_or_default()
     )
+}
+
+/// What of the configuration's file is not in force; nothing if all is.
+fn config(status: &Value) -> String {
+    let config = at(status, "/config");
+    if let Some(error) = at(config, "/last_reload_error").as_str() {
+        return format!("the last reload was refused, the one before is in force: {error}");
+    }
+    let keys = at(config, "/needs_restart")
+        .as_array()
+        .into_iter()
+        .flatten();
+    let keys = keys.map(text).collect::<Vec<_>>().join(", ");
+    if keys.is_empty() {
+        return keys;
+    }
+    format!("changed, in force after a restart: {keys}")
+}
+
+/// Why the state directory is not written; nothing if it is.
+fn state(status: &Value) -> String {
+    let errors = at(status, "/state/errors")
+        .as_object()
+        .into_iter()
+        .flatten();
+    let errors = errors
+        .map(|(_, why)| text(why))
+        .collect::<Vec<_>>()
+        .join("; ");
+    if errors.is_empty() {
+        return errors;
+    }
+    format!("not written: {errors}")
 }
 
 fn runtime(status: &Value) -> String {
@@ -374,6 +409,23 @@ mod tests {
         assert_eq!(states(&up, "sandboxes"), "not read");
         let down = json!({ "runtime": { "up": false, "error": "no connection" }, "look": look });
         assert_eq!(states(&down, "containers"), "not read");
+    }
+
+    #[test]
+    fn what_is_not_in_force_or_not_written_is_named_and_nothing_else() {
+        let well = json!({
+            "config": { "last_reload_error": null, "needs_restart": [] },
+            "state": { "errors": {} },
+        });
+        assert_eq!(
+            (config(&well), state(&well)),
+            (String::new(), String::new())
+        );
+        let changed = json!({ "config": { "needs_restart": ["node.name", "state.dir"] } });
+        let words = "changed, in force after a restart: node.name, state.dir";
+        assert_eq!(config(&changed), words);
+        let full = json!({ "state": { "errors": { "database": "no space left" } } });
+        assert_eq!(state(&full), "not written: no space left");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crisweep_sim::{Fault, Rpc};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::support::service::{run, text};
 use crate::support::wait::until_true;
 use crate::support::{Answer, Rig, nodes};
 
@@ -64,6 +65,10 @@ async fn a_bad_file_changes_nothing_and_the_error_names_why() {
             .to_string()
             .contains("gc.batch_size")
     );
+    let url = format!("--url=http://{}", rig.address);
+    let shown = text(&run(&["status", &url]).await.stdout);
+    let words = "config      the last reload was refused, ";
+    assert!(shown.contains(words), "{shown}");
     fs::remove_file(rig.config_file()).unwrap();
     rig.post("/-/reload").await.refused(400, "crisweep.yaml");
     assert_eq!(rig.get("/api/v1/status").await.json()["mode"], "observe");

@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::Counter;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::support::service::{Service, program};
+use crate::support::service::{Service, program, text};
 use crate::support::wait::{PATIENCE, until, until_true};
 use crate::support::{Rig, nodes};
 
@@ -65,6 +65,9 @@ async fn without_a_usable_directory_the_service_works_and_reports_it() {
             why.contains("a second crisweep on this node is not prevented"),
             "{why}"
         );
+        let url = format!("--url=http://{}", rig.address);
+        let shown = text(&rig.command(&["status", &url]).await.stdout);
+        assert!(shown.contains("state       not written: "), "{shown}");
     }
     assert_eq!(fs::read_to_string(file).unwrap(), "mine");
 }
