@@ -16,8 +16,9 @@ mod status;
 
 use std::time::{Duration, Instant};
 
+use crisweep_sim::demo::{LogRoots, write_logs};
 use jiff::Timestamp;
-use program::{Program, crisweep, node_exporter};
+use program::{BenchNode, Program, crisweep, node_exporter};
 use status::mib;
 
 const SIZES: [usize; 2] = [1_500, 10_000];
@@ -67,16 +68,26 @@ async fn measure(size: usize) {
         reason = "the service beside it lives in real time"
     )]
     let now = Timestamp::now();
-    let served = node::serve(node::node(size, now), false);
     let directory = tempfile::tempdir().expect("a directory");
-    let pods = directory.path().join("pods.json");
-    std::fs::write(&pods, served.sim.pods_json()).expect("the pods written");
-    let endpoint = served.sim.endpoint();
-    let (mut fresh, mut shared, mut peer) = (Vec::new(), Vec::new(), Vec::new());
+    let at = |name: &str| directory.path().join(name);
+    let logs = LogRoots {
+        pods: at("logs"),
+        containers: at("links"),
+    };
+    let served = node::serve(node::node_with_logs(size, now, &logs.pods), false);
+    let node = BenchNode {
+        endpoint: served.sim.endpoint(),
+        pods: at("pods.json"),
+        logs,
+    };
+    std::fs::write(&node.pods, served.sim.pods_json()).expect("the pods written");
+    write_logs(&served.sim, &node.logs).expect("the logs written");
+    let [mut fresh, mut with_logs, mut shared, mut peer] = [const { Vec::new() }; 4];
     for _ in 0..ROUNDS {
         // With a new look each, a scrape takes as long as the runtime.
-        fresh.push(figures(crisweep(&endpoint, &pods, "0s"), 1).await);
-        shared.push(figures(crisweep(&endpoint, &pods, "1h"), LATENCIES).await);
+        fresh.push(figures(crisweep(&node, "0s", false), 1).await);
+        with_logs.push(figures(crisweep(&node, "0s", true), 1).await);
+        shared.push(figures(crisweep(&node, "1h", false), LATENCIES).await);
         peer.push(figures(node_exporter(), LATENCIES).await);
     }
     println!("{size} containers");
@@ -90,6 +101,11 @@ async fn measure(size: usize) {
     row("processor ms of a scrape, a new look each", &fresh, |it| {
         it.scrape_ms
     });
+    row(
+        "processor ms of the same, on a node with logs",
+        &with_logs,
+        |it| it.scrape_ms,
+    );
     row("processor ms of a scrape, a shared look", &shared, |it| {
         it.scrape_ms
     });
@@ -103,7 +119,7 @@ async fn measure(size: usize) {
         |it| it.warm_mib,
     );
     for question in QUESTIONS {
-        ask(crisweep(&endpoint, &pods, "1h"), question).await;
+        ask(crisweep(&node, "1h", false), question).await;
     }
     served.sim.shutdown().await;
 }

@@ -1,10 +1,11 @@
 //! The two programs that are measured.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use crisweep_sim::demo::LogRoots;
 use tokio::process::{Child, Command};
 
 use crate::status::Memory;
@@ -24,20 +25,33 @@ pub(crate) struct Program {
     http: reqwest::Client,
 }
 
+/// What crisweep watches.
+#[derive(Debug)]
+pub(crate) struct BenchNode {
+    pub(crate) endpoint: String,
+    /// The file with its pods.
+    pub(crate) pods: PathBuf,
+    pub(crate) logs: LogRoots,
+}
+
 /// Starts crisweep beside a simulated runtime.
-pub(crate) fn crisweep(endpoint: &str, pods: &Path, max_age: &str) -> Program {
+pub(crate) fn crisweep(node: &BenchNode, max_age: &str, has_logs: bool) -> Program {
     let address = free_address();
     let path = std::env::var_os("CRISWEEP").unwrap_or(env!("CARGO_BIN_EXE_crisweep").into());
     let mut command = Command::new(path);
     command
         .args(["--web.listen-address", &address])
-        .args(["--runtime-endpoint", endpoint])
+        .args(["--runtime-endpoint", &node.endpoint])
         .env("CRISWEEP__COLLECT__MAX_AGE", max_age)
         .env("CRISWEEP__PODS__SOURCE", "file")
-        .env("CRISWEEP__PODS__FILE", pods)
-        // Leave this machine's own logs and state alone.
-        .env("CRISWEEP__POLICY__LOGS__ENABLED", "false")
-        .env("CRISWEEP__STATE__DIR", pods.with_file_name("state"))
+        .env("CRISWEEP__PODS__FILE", &node.pods)
+        .env("CRISWEEP__POLICY__LOGS__ENABLED", has_logs.to_string())
+        .env("CRISWEEP__POLICY__LOGS__PODS_ROOT", &node.logs.pods)
+        .env(
+            "CRISWEEP__POLICY__LOGS__CONTAINERS_ROOT",
+            &node.logs.containers,
+        )
+        .env("CRISWEEP__STATE__DIR", node.pods.with_file_name("state"))
         .env("CRISWEEP__RUNTIME__MAX_MESSAGE_BYTES", "512MiB");
     Program::start(command, address, "/-/ready")
 }

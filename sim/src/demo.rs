@@ -15,7 +15,7 @@ use super::{
     Cni, ContainerSpec, Disk, Handle, Node, NodeBuilder, Options, PodSpec, Sim, hours, minutes,
     seconds,
 };
-pub use logs::LogRoots;
+pub use logs::{LogRoots, write as write_logs};
 
 /// Exited containers of the demo's node at its start.
 pub const EXITED: usize = 1_400;

@@ -23,8 +23,11 @@ pub struct LogRoots {
     pub containers: PathBuf,
 }
 
-/// Writes the log and the link of each container, and leftovers of earlier pods.
-pub(super) fn write(node: &Handle, roots: &LogRoots) -> io::Result<()> {
+/// Writes the log and the link of each container, and leftovers of earlier pods. The node must know the roots.
+///
+/// # Errors
+/// The first error of the file system; what was written before stays.
+pub fn write(node: &Handle, roots: &LogRoots) -> io::Result<()> {
     fs::create_dir_all(&roots.pods)?;
     fs::create_dir_all(&roots.containers)?;
     for container in node.containers() {
