@@ -177,11 +177,13 @@ def beside_network(output):
 
 
 FRESH, SHARED = "processor ms of a scrape, a new look each", "processor ms of a scrape, a shared look"
+LOGS = "processor ms of the same, on a node with logs"
 FIXED = [f"{count} at a time, fixed" for count in (4, 8, 16)]
 ROWS = {
     "scrape": [
         ("processor ms of a scrape with a new look, 1,500 containers", 0.7, scraped(1500, FRESH)),
-        ("the same at 10,000, beside 1,500", 5, grown(FRESH)),
+        ("the same on a node with logs", None, scraped(1500, LOGS)),
+        ("the same at 10,000 without logs, beside 1,500", 5, grown(FRESH)),
         ("processor ms of a scrape of a shared look, 1,500", 0.2, scraped(1500, SHARED)),
         ("p99 ms of a scrape of a shared look", 0.4, scraped(1500, "p99 ms of a scrape, a shared look")),
         ("MiB resident, idle", 0.6, scraped(1500, "MiB resident, idle")),
