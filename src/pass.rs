@@ -23,7 +23,7 @@ mod rescue;
 mod stops;
 mod tally;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ use crate::events::Events;
 use crate::gc::{self, PassOptions, Plan, Policy, Removal, SavedPlan};
 use crate::metrics::Metrics;
 use crate::model::{
-    Coverage, Pass, PodSandboxId, PodUid, Pods, PodsUnknown, RemovedContainer, Target,
+    ContainerId, Coverage, Pass, PodSandboxId, PodUid, Pods, PodsUnknown, RemovedContainer, Target,
     TargetReport, Text,
 };
 use crate::pass::failures::PriorFailures;
@@ -80,7 +80,7 @@ pub struct Runner {
     /// What passes tried in vain.
     pub failures: Arc<Mutex<PriorFailures>>,
     /// Containers whose logs a pass could not remove before its end: removed ones, and those that it may have removed.
-    pub left_logs: Arc<Mutex<Vec<RemovedContainer>>>,
+    pub left_logs: Arc<Mutex<BTreeMap<ContainerId, RemovedContainer>>>,
     /// The record of passes on disk.
     pub journal: Journal,
     /// Sends Kubernetes Events about passes.

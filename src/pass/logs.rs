@@ -11,7 +11,7 @@ use super::executor::ReturnWhen;
 use super::remove::GONE_MAX;
 use crate::gc::{self, Expected, Plan, Removal};
 use crate::model::{
-    Container, ContainerId, Coverage, Logs, PodUid, RemovedContainer, Rows, Target, log_dir_name,
+    Container, Coverage, Logs, PodUid, RemovedContainer, Rows, Target, log_dir_name,
 };
 use crate::snapshot::{Look, rows};
 
@@ -129,18 +129,22 @@ impl PassRun<'_> {
             | Expected::LogLink(_) => None,
         });
         let mut left = self.runner.left_logs.lock();
-        left.extend(open.chain(self.gone.take()).chain(self.gone.take_open()));
-        left.truncate(GONE_MAX);
+        // By id: while no list is whole, each pass leaves those again that it cannot remove.
+        for container in open.chain(self.gone.take()).chain(self.gone.take_open()) {
+            if left.len() < GONE_MAX {
+                left.insert(container.id.clone(), container);
+            }
+        }
     }
 
     /// Takes the logs that an earlier pass left, of containers that have gone; a saved plan does not have them.
     pub(super) fn take_left_logs(&self, look: &Look) {
         if self.saved_plan.is_none() && look.seen().containers == Coverage::Whole {
             let mut left = std::mem::take(&mut *self.runner.left_logs.lock());
-            let listed = rows(&look.containers).iter().map(|row| &row.id);
-            let listed: BTreeSet<&ContainerId> = listed.collect();
-            left.retain(|it| !listed.contains(&it.id));
-            self.gone.put_back(left);
+            for row in rows(&look.containers) {
+                left.remove(&row.id);
+            }
+            self.gone.put_back(left.into_values());
         }
     }
 

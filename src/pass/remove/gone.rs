@@ -56,7 +56,7 @@ impl Gone {
     }
 
     /// Adds the containers of earlier passes whose logs are still there.
-    pub(in crate::pass) fn put_back(&self, containers: Vec<RemovedContainer>) {
+    pub(in crate::pass) fn put_back(&self, containers: impl IntoIterator<Item = RemovedContainer>) {
         self.0.lock().add(containers);
     }
 
