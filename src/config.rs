@@ -168,7 +168,7 @@ pub struct ConfigProblem {
 /// Why the configuration could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file does not exist, or may not be read.
+    /// The file cannot be read: it does not exist, is too large, or is no text.
     #[error("cannot read the configuration file {}", path.display())]
     Read {
         /// The file.

@@ -2,7 +2,7 @@
 //! CNI plugin). Never reads a clock.
 //!
 //! A disk that is slow is slow for all removals. So a sandbox's removal that takes clearly longer than usual,
-//! while a later one has ended, waits for its network. Until that shows it takes a place; the larger the share
+//! while a later one has gone, waits for its network. Until that shows it takes a place; the larger the share
 //! of time that went to such removals, the more may start.
 
 use std::time::Duration;
