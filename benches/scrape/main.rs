@@ -16,6 +16,7 @@ mod status;
 
 use std::time::{Duration, Instant};
 
+use crisweep_sim::NodeBuilder;
 use crisweep_sim::demo::{LogRoots, write_logs};
 use jiff::Timestamp;
 use program::{BenchNode, Program, crisweep, node_exporter};
@@ -74,7 +75,9 @@ async fn measure(size: usize) {
         pods: at("logs"),
         containers: at("links"),
     };
-    let served = node::serve(node::node_with_logs(size, now, &logs.pods), false);
+    let builder = NodeBuilder::new().at(now);
+    let builder = builder.log_root(&logs.pods.display().to_string());
+    let served = node::serve(node::fill(builder, size), false);
     let node = BenchNode {
         endpoint: served.sim.endpoint(),
         pods: at("pods.json"),

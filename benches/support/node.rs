@@ -1,8 +1,6 @@
 //! The node of every bench: an incident's litter in the same proportions at every size. The same size gives
 //! the same rows, byte for byte.
 
-use std::path::Path;
-
 use crisweep_proto::cri;
 use crisweep_sim::{
     ContainerSpec, Handle, Node, NodeBuilder, Options, PodSpec, Sim, hours, minutes,
@@ -25,19 +23,11 @@ pub(crate) fn now() -> Timestamp {
 /// Builds a node with this many containers (rounded up to ten) as of `at`: of ten, two run, five are
 /// superseded or a deleted pod's, and there are five sandboxes, three of them dead.
 pub(crate) fn node(containers: usize, at: Timestamp) -> Node {
-    build(NodeBuilder::new().at(at), containers)
+    fill(NodeBuilder::new().at(at), containers)
 }
 
-/// Builds the same node with its logs below a root.
-pub(crate) fn node_with_logs(containers: usize, at: Timestamp, pods_root: &Path) -> Node {
-    let builder = NodeBuilder::new().at(at);
-    build(
-        builder.log_root(&pods_root.display().to_string()),
-        containers,
-    )
-}
-
-fn build(builder: NodeBuilder, containers: usize) -> Node {
+/// Builds the same with the settings of a builder.
+pub(crate) fn fill(builder: NodeBuilder, containers: usize) -> Node {
     let pods = containers.div_ceil(ROUND_CONTAINERS) * ROUND_PODS;
     builder.pods(pods, spec).build()
 }
