@@ -118,6 +118,18 @@ async fn a_failed_sandbox_waits_also_where_a_list_in_between_may_lack_it() {
     assert_eq!(rig.removals().len(), 4);
 }
 
+/// Runs a pass over sandboxes, of which the slow ones end after all others; returns how many of both went.
+async fn slow_ones_end_last(rig: &Rig, slow: &[String]) -> (usize, usize) {
+    let pass = rig.gc("target=sandboxes").await;
+    assert_eq!(pass["outcome"], "completed");
+    let removals = rig.removals().into_iter();
+    let (of_slow, of_healthy): (Vec<_>, Vec<_>) = removals.partition(|it| slow.contains(&it.id));
+    let first_slow = of_slow.iter().map(|call| call.ended.unwrap().at).min();
+    let last_healthy = of_healthy.iter().map(|call| call.ended.unwrap().at).max();
+    assert!(last_healthy < first_slow, "{last_healthy:?} {first_slow:?}");
+    (of_slow.len(), of_healthy.len())
+}
+
 #[tokio::test]
 async fn a_slow_network_holds_no_healthy_sandbox_back() {
     let rig = Rig::start(nodes::leaks(15), json!({})).await;
@@ -125,16 +137,7 @@ async fn a_slow_network_holds_no_healthy_sandbox_back() {
     for id in &slow {
         rig.sim.set_cni(id, Cni::slow(Duration::from_secs(5)));
     }
-    let pass = rig.gc("").await;
-    assert_eq!(pass["outcome"], "completed");
-    let (of_slow, of_healthy): (Vec<_>, Vec<_>) = rig
-        .removals()
-        .into_iter()
-        .partition(|call| slow.contains(&call.id));
-    assert_eq!((of_slow.len(), of_healthy.len()), (5, 10));
-    let first_slow = of_slow.iter().map(|call| call.ended.unwrap().at).min();
-    let last_healthy = of_healthy.iter().map(|call| call.ended.unwrap().at).max();
-    assert!(last_healthy < first_slow, "{last_healthy:?} {first_slow:?}");
+    assert_eq!(slow_ones_end_last(&rig, &slow).await, (5, 10));
     assert_eq!(rig.sim.call_count(Rpc::StopPodSandbox), 0);
 }
 
@@ -159,16 +162,7 @@ async fn a_slow_network_holds_no_healthy_sandbox_back_on_a_busy_disk() {
         };
         rig.sim.set_cni(&sandbox.row.id, Cni::slow(takes));
     }
-    let pass = rig.gc("target=sandboxes").await;
-    assert_eq!(pass["outcome"], "completed");
-    let (of_slow, of_healthy): (Vec<_>, Vec<_>) = rig
-        .removals()
-        .into_iter()
-        .partition(|call| slow.contains(&call.id));
-    assert_eq!((of_slow.len(), of_healthy.len()), (12, 24));
-    let first_slow = of_slow.iter().map(|call| call.ended.unwrap().at).min();
-    let last_healthy = of_healthy.iter().map(|call| call.ended.unwrap().at).max();
-    assert!(last_healthy < first_slow, "{last_healthy:?} {first_slow:?}");
+    assert_eq!(slow_ones_end_last(&rig, &slow).await, (12, 24));
 }
 
 #[tokio::test]
