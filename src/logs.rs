@@ -2,7 +2,7 @@
 //!
 //! Never reads or removes through a link out of a root or across a mount: everything is opened below the root's
 //! descriptor with `openat2` (Linux 5.6), which refuses both. Without it nothing is removed. Only whether a link's log
-//! exists is asked through the link. All functions here block: run them on `system::blocking`.
+//! exists is asked through links. All functions here block: run them on `system::blocking`.
 
 mod remove;
 mod scan;
@@ -115,19 +115,18 @@ impl Roots {
         }
     }
 
+    /// Returns a path below the pods' root, if it lies there. It may be written as the host's path or as ours.
+    fn below_pods<'a>(&self, names: &'a Path) -> Option<&'a Path> {
+        let below_host = names.strip_prefix(&self.host_root);
+        let below_host = below_host.or_else(|_| names.strip_prefix("/")).ok()?;
+        let pods = self.pods.strip_prefix("/").ok()?;
+        below_host.strip_prefix(pods).ok()
+    }
+
     /// Says whether a link's target exists. A link as target counts as existing: it may lead to the runtime's
     /// own directory (cri-dockerd), which may not be visible from here.
     fn target(&self, pods_root: Option<&OwnedFd>, names: &Path) -> LinkTarget {
-        // The target may be written as the host's path or as ours.
-        let of_host: PathBuf;
-        let names = match names.strip_prefix(&self.host_root) {
-            Ok(below) if self.host_root != Path::new("/") => {
-                of_host = Path::new("/").join(below);
-                &of_host
-            }
-            Ok(_) | Err(_) => names,
-        };
-        let Ok(below) = names.strip_prefix(&self.pods) else {
+        let Some(below) = self.below_pods(names) else {
             return self.other_target(names);
         };
         let Some(root) = pods_root else {
@@ -194,10 +193,15 @@ fn has_entries(dir: impl AsFd) -> bool {
     read.is_ok() && any
 }
 
-/// The time of the last change; an unknown time lies in the future, so the entry counts as young.
+/// The time of the last change of a file's content.
 fn modified_at(stat: &Stat) -> Timestamp {
-    let nanoseconds = i32::try_from(stat.st_mtime_nsec).unwrap_or(0);
-    Timestamp::new(stat.st_mtime, nanoseconds).unwrap_or(Timestamp::MAX)
+    time(stat.st_mtime, stat.st_mtime_nsec)
+}
+
+/// A time of a file; an unknown one lies in the future, so the entry counts as young.
+fn time(seconds: i64, nanoseconds: u64) -> Timestamp {
+    let nanoseconds = i32::try_from(nanoseconds).unwrap_or(0);
+    Timestamp::new(seconds, nanoseconds).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]

@@ -262,15 +262,16 @@ impl<'a> LogLinkJudge<'a> {
 /// The parts of the name are pod, namespace, and container with id; if they cannot be found, any protection counts.
 fn protects_link(policy: &Policy, name: &str) -> bool {
     let protect = &policy.protect;
-    let parts: Vec<&str> = name.split('_').collect();
-    let [pod, namespace, log] = parts.as_slice() else {
+    let mut parts = name.split('_');
+    let (Some(pod), Some(namespace), Some(log), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
         return !protect.namespaces.is_empty() || protect.has_label_of_link(Default::default());
     };
     let container = log
         .rsplit_once('-')
         .map_or("", |(container, _id)| container);
-    protect.namespaces.contains(*namespace)
-        || protect.has_label_of_link([*pod, *namespace, container])
+    protect.namespaces.contains(namespace) || protect.has_label_of_link([pod, namespace, container])
 }
 
 /// The rules for the log of a removed container, in the order in which they are asked: the first that says something is

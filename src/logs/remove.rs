@@ -69,7 +69,7 @@ pub fn dead_link(roots: &Roots, name: &str) -> Result<RemovalOutcome, Error> {
         Some(_) => {}
     }
     let pods_root = roots.open(&roots.pods)?;
-    match scan::target(roots, pods_root.as_ref(), &root, &c_name) {
+    match scan::target(roots, pods_root.as_ref(), &root, name) {
         LinkTarget::Missing => {}
         LinkTarget::Exists | LinkTarget::Unknown => {
             return Ok(RemovalOutcome::skipped(

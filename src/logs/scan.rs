@@ -1,42 +1,66 @@
 //! Reads the entries of both roots.
 
-use std::ffi::CStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::{CStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
+use jiff::{SignedDuration, Timestamp};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Access, AtFlags, DirEntry, FileType, Stat, accessat, readlinkat, statat};
+use rustix::fs::{Access, AtFlags, DirEntry, FileType, Stat, accessat, fstat, readlinkat, statat};
 use rustix::io::Errno;
 
-use super::{ENTRIES_MAX, Error, Roots, each_entry, modified_at};
-use crate::model::{LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, Text, id_in_link};
-use crate::system::maps::IdMap;
+use super::{ENTRIES_MAX, Error, Roots, each_entry, modified_at, time};
+use crate::model::{LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, Rows, id_in_link};
+use crate::system::clock;
 
-/// The links of the latest scan by name, with their inodes: the next one asks only whether their logs exist.
+/// The links of the latest scan. While their root does not change, the next one asks only whether their logs exist.
 #[derive(Debug, Default)]
-pub struct KnownLinks(IdMap<Text, (u64, LogLink)>);
+pub struct KnownLinks {
+    /// The root before it was read; `None`: it must be read again.
+    root: Option<RootState>,
+    links: Rows<LogLink>,
+    /// The log of each of them, if it is a link of the kubelet's to one below the pods' root.
+    logs: Vec<Option<Box<Path>>>,
+}
 
-impl KnownLinks {
-    /// Returns the link, unless it is another one by now. One that has another one's name and inode differs in its age alone.
-    fn get(&self, entry: &FoundEntry<'_>) -> Option<&LogLink> {
-        if !entry.is_plain || entry.raw.file_type() != FileType::Symlink {
-            return None;
-        }
-        let (inode, link) = self.0.get(entry.name.as_str())?;
-        (*inode == entry.raw.ino() && link.path.starts_with(entry.root)).then_some(link)
+/// What changes with every entry that comes or goes.
+#[derive(Debug, PartialEq, Eq)]
+struct RootState {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    changed_at: Timestamp,
+}
+
+/// File systems round the time of a change down, FAT by up to 2 s: two changes may have one time.
+const ROUNDED_BY: SignedDuration = SignedDuration::from_secs(2);
+
+impl RootState {
+    /// Returns the state, unless it may be the same after a change from now on.
+    fn of(path: &Path, root: &OwnedFd, now: Timestamp) -> Option<Self> {
+        let stat = fstat(root).ok()?;
+        let changed_at = time(stat.st_ctime, stat.st_ctime_nsec);
+        let state = Self {
+            path: path.to_owned(),
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            changed_at,
+        };
+        (now.duration_since(changed_at) > ROUNDED_BY).then_some(state)
     }
 }
 
 /// Reads both roots independently: if one cannot be read, that is reported and none of its entries are. A
 /// missing root is empty. Blocks.
-pub fn scan(roots: &Roots, known: &KnownLinks) -> (Logs, KnownLinks) {
-    scan_at_most(roots, known, ENTRIES_MAX)
+pub fn scan(roots: &Roots, known: KnownLinks) -> (Logs, KnownLinks) {
+    scan_at(clock(), roots, known, ENTRIES_MAX)
 }
 
-/// The same with a limit of entries per root.
-pub(super) fn scan_at_most(
+/// The same at a time of the wall clock and with a limit of entries per root.
+pub(super) fn scan_at(
+    now: Timestamp,
     roots: &Roots,
-    known: &KnownLinks,
+    known: KnownLinks,
     entries_max: usize,
 ) -> (Logs, KnownLinks) {
     let mut logs = Logs::default();
@@ -58,38 +82,74 @@ pub(super) fn scan_at_most(
     }
     let mut now_known = KnownLinks::default();
     if let Some(root) = &containers_root {
-        let links = entries(root, &roots.containers, entries_max, &mut logs, |entry| {
-            let (inode, name) = (entry.raw.ino(), entry.raw.file_name());
-            let mut link = match known.get(&entry) {
-                Some(link) => link.clone(),
-                None => new_link(entry, root)?,
-            };
-            if link.is_link && id_in_link(&link.name).is_some() {
-                link.target = target(roots, pods_root.as_ref(), root, name);
-            }
-            Ok((inode, link))
-        });
-        // A file that a link has replaced may have left it its inode.
-        let found = links.iter().filter(|(_, link)| link.is_link);
-        let by_name = found.map(|it| (it.1.name.clone(), it.clone()));
-        now_known = KnownLinks(by_name.collect());
-        let links = links.into_iter().map(|(_, link)| link);
-        logs.links = links.collect::<Vec<_>>().into();
+        let state = RootState::of(&roots.containers, root, now);
+        let unread = logs.unread.len();
+        let (mut links, links_logs) = if state.is_some() && state == known.root {
+            (known.links, known.logs)
+        } else {
+            let found = entries(root, &roots.containers, entries_max, &mut logs, |entry| {
+                new_link(roots, root, entry)
+            });
+            let (links, links_logs): (Vec<_>, _) = found.into_iter().unzip();
+            (links.into(), links_logs)
+        };
+        let target = |(link, log): (&LogLink, &Option<Box<Path>>)| match log {
+            Some(log) if has_log(pods_root.as_ref(), log) => LinkTarget::Exists,
+            _ if is_the_kubelets(link) => target(roots, pods_root.as_ref(), root, &link.name),
+            _ => LinkTarget::Unknown,
+        };
+        let targets = links.iter().zip(&links_logs).map(target);
+        let targets: Vec<LinkTarget> = targets.collect();
+        // What did not change stays shared with the last look.
+        if links
+            .iter()
+            .zip(&targets)
+            .any(|(link, now)| link.target != *now)
+        {
+            let both = links.iter_mut().zip(targets);
+            both.for_each(|(link, now)| link.target = now);
+        }
+        logs.links = links.clone();
+        let root = state.filter(|_| logs.unread.len() == unread);
+        now_known = KnownLinks {
+            root,
+            links,
+            logs: links_logs,
+        };
     }
     (logs, now_known)
 }
 
-/// Returns an entry of the containers' root; its target is not known.
-fn new_link(entry: FoundEntry<'_>, root: &OwnedFd) -> Result<LogLink, Errno> {
+/// Returns an entry of the containers' root, and its log below the pods' root; whether that exists is not known.
+fn new_link(
+    roots: &Roots,
+    root: &OwnedFd,
+    entry: FoundEntry<'_>,
+) -> Result<(LogLink, Option<Box<Path>>), Errno> {
     let stat = entry.stat(root)?;
-    Ok(LogLink {
+    let link = LogLink {
         is_link: entry.is_plain && is(FileType::Symlink, &stat),
         target: LinkTarget::Unknown,
         container: LinkedContainer::NotAsked,
         modified_at: modified_at(&stat),
         path: entry.path().into(),
         name: entry.name.into(),
-    })
+    };
+    let names = is_the_kubelets(&link).then(|| link_text(root, &link.name));
+    let log = names
+        .flatten()
+        .and_then(|it| Some(roots.below_pods(&it)?.into()));
+    Ok((link, log))
+}
+
+fn is_the_kubelets(link: &LogLink) -> bool {
+    link.is_link && id_in_link(&link.name).is_some()
+}
+
+/// Says whether a log is there. That may follow links on the way, because its answer only keeps; what it does not find
+/// is looked at without following any.
+fn has_log(pods_root: Option<&OwnedFd>, log: &Path) -> bool {
+    pods_root.is_some_and(|root| statat(root, log, AtFlags::SYMLINK_NOFOLLOW).is_ok())
 }
 
 /// An entry of a root.
@@ -205,19 +265,14 @@ pub(super) fn target(
     roots: &Roots,
     pods_root: Option<&OwnedFd>,
     containers_root: &OwnedFd,
-    name: &CStr,
+    name: &str,
 ) -> LinkTarget {
-    // One call instead of three, for nearly all links. It may follow links, because its answer only keeps; what it does
-    // not find is looked at without following any.
-    let sees_host = roots.host_root == Path::new("/");
-    if sees_host && accessat(containers_root, name, Access::EXISTS, AtFlags::EACCESS).is_ok() {
-        return LinkTarget::Exists;
-    }
-    match readlinkat(containers_root, name, Vec::new()) {
-        Ok(names) => {
-            let names = Path::new(std::ffi::OsStr::from_bytes(names.to_bytes()));
-            roots.target(pods_root, names)
-        }
-        Err(_unclear) => LinkTarget::Unknown,
-    }
+    let names = link_text(containers_root, name);
+    names.map_or(LinkTarget::Unknown, |names| roots.target(pods_root, &names))
+}
+
+/// Returns the path in a link; `None` if it cannot be read.
+fn link_text(root: &OwnedFd, name: &str) -> Option<PathBuf> {
+    let text = readlinkat(root, name, Vec::new()).ok()?;
+    Some(OsString::from_vec(text.into_bytes()).into())
 }

@@ -2,13 +2,16 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::time::Duration;
 
-mod tail;
-
+use jiff::SignedDuration;
 use tempfile::TempDir;
 
 use super::*;
 use crate::model::{LogLink, Logs, PodLogDir, RemovalOutcome};
+use crate::system::clock;
+
+mod tail;
 
 const DIR: &str = "default_web_0d5f6a2c-1111-4222-8333-0123456789ab";
 
@@ -83,7 +86,7 @@ impl Host {
 }
 
 fn scan(roots: &Roots) -> Logs {
-    super::scan(roots, &KnownLinks::default()).0
+    super::scan(roots, KnownLinks::default()).0
 }
 
 fn id() -> String {
@@ -165,10 +168,11 @@ fn a_known_link_is_told_as_it_is_now() {
     );
     host.write(&format!("pods/{log}"), 1);
     host.link(&name, &log);
-    let mut known = super::scan(&host.roots, &KnownLinks::default()).1;
+    let mut known = KnownLinks::default();
     let mut seen = || {
-        let (logs, now_known) = super::scan(&host.roots, &known);
-        known = now_known;
+        // Beyond the tick of the kernel's clock, which dates changes.
+        std::thread::sleep(Duration::from_millis(20));
+        let logs = scan_again(&host, &mut known, LONG_AFTER);
         assert_eq!(logs, scan(&host.roots));
         let links = logs.links.iter().map(|it| (it.is_link, it.target));
         links.collect::<Vec<_>>()
@@ -181,15 +185,7 @@ fn a_known_link_is_told_as_it_is_now() {
     // Another link, made beside so that it has another inode, and of another age.
     let beside = host.at("beside");
     symlink("/elsewhere/0.log", &beside).unwrap();
-    let then = rustix::fs::Timespec {
-        tv_sec: 7,
-        tv_nsec: 0,
-    };
-    let times = rustix::fs::Timestamps {
-        last_access: then,
-        last_modification: then,
-    };
-    rustix::fs::utimensat(CWD, &beside, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    date(&beside, 7);
     fs::rename(&beside, &link).unwrap();
     assert_eq!(seen(), [(true, LinkTarget::Unknown)]);
     fs::remove_file(&link).unwrap();
@@ -203,17 +199,58 @@ fn a_known_link_is_told_as_it_is_now() {
     assert_eq!(seen(), []);
 }
 
+/// Only a change of the root makes a scan read it again; that a link's age changed does not, which shows what was read.
+#[test]
+fn a_root_that_changed_a_moment_ago_is_read_again() {
+    let (host, mut known) = (Host::plain(), KnownLinks::default());
+    let link = host.at("containers").join(link_name());
+    host.link(&link_name(), "a.log");
+    let mut age = |second, after| {
+        date(&link, second);
+        let logs = scan_again(&host, &mut known, after);
+        logs.links[0].modified_at.as_second()
+    };
+    assert_eq!(age(1, LONG_AFTER), 1);
+    assert_eq!(age(2, SignedDuration::ZERO), 2);
+    assert_eq!(age(3, LONG_AFTER), 3);
+    assert_eq!(age(4, LONG_AFTER), 3);
+}
+
+const LONG_AFTER: SignedDuration = SignedDuration::from_secs(60);
+
+/// Scans as if it were that much later.
+fn scan_again(host: &Host, known: &mut KnownLinks, later: SignedDuration) -> Logs {
+    let before = std::mem::take(known);
+    let (logs, now_known) = scan::scan_at(clock() + later, &host.roots, before, ENTRIES_MAX);
+    *known = now_known;
+    logs
+}
+
+/// Dates a link.
+fn date(link: &Path, second: i64) {
+    let at = rustix::fs::Timespec {
+        tv_sec: second,
+        tv_nsec: 0,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: at,
+        last_modification: at,
+    };
+    rustix::fs::utimensat(CWD, link, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
 #[test]
 fn more_entries_than_the_bound_are_reported() {
     let host = Host::plain();
     for number in 0..=10 {
         fs::create_dir(host.at(&format!("pods/{number}"))).unwrap();
     }
-    let (logs, _) = scan::scan_at_most(&host.roots, &KnownLinks::default(), 10);
+    let at_most = |entries| scan::scan_at(clock(), &host.roots, KnownLinks::default(), entries).0;
+    let logs = at_most(10);
     assert_eq!(logs.dirs.len(), 10);
     assert_eq!(logs.unread.len(), 1);
     assert!(logs.unread[0].contains("more than 10 entries"));
-    let (logs, _) = scan::scan_at_most(&host.roots, &KnownLinks::default(), 11);
+    let logs = at_most(11);
     assert_eq!((logs.dirs.len(), logs.unread.len()), (11, 0));
 }
 

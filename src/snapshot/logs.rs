@@ -100,7 +100,7 @@ impl LogHistory {
             return Logs::default();
         };
         let known = std::mem::take(&mut self.links);
-        let work = move || scan(&roots, &known);
+        let work = move || scan(&roots, known);
         let scanned = timed(took, disk.run(SCAN_TIMEOUT, work)).await;
         match scanned {
             Ok((logs, links)) => {
@@ -158,15 +158,17 @@ impl LogHistory {
         logs: &mut Logs,
         containers: &Rows<Container>,
     ) {
-        let listed: IdSet<&ContainerId> = containers.iter().map(|it| &it.id).collect();
-        let dead: BTreeMap<usize, ContainerId> = logs
+        let mut dead: BTreeMap<usize, ContainerId> = logs
             .links
             .iter()
             .enumerate()
             .filter(|(_, link)| link.is_link && link.target == LinkTarget::Missing)
             .filter_map(|(at, link)| Some((at, container_id_of(&link.name)?)))
-            .filter(|(_, id)| !listed.contains(id))
             .collect();
+        if !dead.is_empty() {
+            let listed: IdSet<&ContainerId> = containers.iter().map(|it| &it.id).collect();
+            dead.retain(|_, id| !listed.contains(id));
+        }
         if forgets(logs, self.not_found.len()) {
             let named: BTreeSet<&ContainerId> = dead.values().collect();
             self.not_found.retain(|id| named.contains(id));
