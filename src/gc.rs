@@ -216,6 +216,20 @@ pub enum Expected {
     ContainerLog(Box<RemovedContainer>),
 }
 
+impl Expected {
+    /// Returns the removed container if this is its log.
+    pub fn log_of(&self) -> Option<&RemovedContainer> {
+        match self {
+            Self::ContainerLog(container) => Some(container),
+            Self::Container(_)
+            | Self::Sandbox
+            | Self::Image { .. }
+            | Self::PodLogDir { .. }
+            | Self::LogLink(_) => None,
+        }
+    }
+}
+
 /// An object to keep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Kept"))]

@@ -150,6 +150,7 @@ impl PassRun<'_> {
         let until = self.last_logs().await;
         let until = until.unwrap_or_else(|| Instant::now() + patience);
         left.extend(self.drain(until).await);
+        self.report_waiting_logs();
         let given_up = !left.is_empty();
         // Also for a log: the report of a pass that was not asked for logs does not count it.
         self.incomplete |= given_up;

@@ -57,7 +57,8 @@ impl PriorFailures {
         self.times(target, id) > 0
     }
 
-    fn times(&self, target: Target, id: &Text) -> u32 {
+    /// Returns how often the removal of an object failed, was skipped or was given up.
+    pub(super) fn times(&self, target: Target, id: &Text) -> u32 {
         let entry = self.entries.get(&(target, id.clone()));
         entry.map_or(0, |entry| entry.times)
     }

@@ -15,6 +15,9 @@ use crate::model::{
 };
 use crate::snapshot::{Look, rows};
 
+/// Passes that try to remove the log of a container.
+const LOG_TRIES_MAX: u32 = 3;
+
 impl PassRun<'_> {
     /// Reports unreachable logs; returns whether the plan's logs can be removed. Other targets are not
     /// affected.
@@ -76,6 +79,8 @@ impl PassRun<'_> {
             }
             return Vec::new();
         }
+        let logs = plan.removals.iter().map(|it| &it.expected);
+        self.gone.open(logs.filter_map(Expected::log_of).cloned());
         plan.removals
     }
 
@@ -94,17 +99,7 @@ impl PassRun<'_> {
         snapshot.sandboxes = Rows::default();
         // So only the logs of the removed containers are planned.
         snapshot.logs = Logs::default();
-        // Without a directory of the pod its containers have no logs. A root that could not be read shows none.
-        let names: BTreeSet<String> = gone.iter().filter_map(|it| log_dir_name(&it.pod)).collect();
-        let dirs = look.logs.dirs.iter();
-        let dirs = dirs.filter(|it| it.is_dir && names.contains(&it.name));
-        let with_logs: BTreeSet<&str> = dirs.map(|it| it.name.as_str()).collect();
-        let has_log = |it: &RemovedContainer| {
-            !look.logs.unread.is_empty()
-                || log_dir_name(&it.pod).is_none_or(|dir| with_logs.contains(dir.as_str()))
-                || !Path::new(it.log_path.as_str()).starts_with(&policy.logs.pods_root)
-        };
-        snapshot.removed = gone.into_iter().filter(has_log).collect();
+        snapshot.removed = self.with_logs(look, gone);
         let plan = gc::plan(&snapshot, policy, &[Target::Logs].into());
         match gc::check::check(&plan.removals, &snapshot, policy).first() {
             None => Ok(plan),
@@ -112,26 +107,52 @@ impl PassRun<'_> {
         }
     }
 
+    /// Returns those that may have logs: without a directory of its pod a container has none. A root that could not be read
+    /// shows none.
+    fn with_logs(&self, look: &Look, mut gone: Vec<RemovedContainer>) -> Vec<RemovedContainer> {
+        let root = &self.config.policy.logs.pods_root;
+        let names: BTreeSet<String> = gone.iter().filter_map(|it| log_dir_name(&it.pod)).collect();
+        let dirs = look.logs.dirs.iter();
+        let dirs = dirs.filter(|it| it.is_dir && names.contains(&it.name));
+        let with_logs: BTreeSet<&str> = dirs.map(|it| it.name.as_str()).collect();
+        gone.retain(|it| {
+            !look.logs.unread.is_empty()
+                || log_dir_name(&it.pod).is_none_or(|dir| with_logs.contains(dir.as_str()))
+                || !Path::new(it.log_path.as_str()).starts_with(root)
+        });
+        gone
+    }
+
+    /// Reports the logs of removed containers that no look of the pass let go.
+    pub(super) fn report_waiting_logs(&mut self) {
+        let look = self.runner.observer.latest();
+        let Some(look) = look.filter(|_| self.config.policy.logs.enabled) else {
+            return;
+        };
+        let waiting = self.with_logs(&look, self.gone.take());
+        let count = waiting.len();
+        self.gone.put_back(waiting);
+        if count > 0 {
+            let why = format!(
+                "those of {count} removed containers stay until a pass can list every container"
+            );
+            self.report_problem(Target::Logs, &why);
+        }
+    }
+
     /// Leaves the logs of removed containers that are still there to the next pass, and those of containers of which it is
-    /// not known whether they went: no later plan has them. None while logs are switched off.
+    /// not known whether they went: no later plan has them. None while logs are switched off, and none that has failed too
+    /// often: a disk that hangs on them would cost each pass its time.
     pub(super) fn leave_logs(&mut self) {
         if !self.config.policy.logs.enabled {
             return;
         }
-        self.take_open_logs();
-        let open = self.open_logs.drain(..);
-        let open = open.filter_map(|log| match log.expected {
-            Expected::ContainerLog(container) => Some(*container),
-            Expected::Container(_)
-            | Expected::Sandbox
-            | Expected::Image { .. }
-            | Expected::PodLogDir { .. }
-            | Expected::LogLink(_) => None,
-        });
         let mut left = self.runner.left_logs.lock();
+        let failures = self.runner.failures.lock();
         // By id: while no list is whole, each pass leaves those again that it cannot remove.
-        for container in open.chain(self.gone.take()).chain(self.gone.take_open()) {
-            if left.len() < GONE_MAX {
+        for container in self.gone.take().into_iter().chain(self.gone.take_open()) {
+            let tries = failures.times(Target::Logs, &container.log_path);
+            if tries < LOG_TRIES_MAX && left.len() < GONE_MAX {
                 left.insert(container.id.clone(), container);
             }
         }
@@ -141,9 +162,10 @@ impl PassRun<'_> {
     pub(super) fn take_left_logs(&self, look: &Look) {
         if self.saved_plan.is_none() && look.seen().containers == Coverage::Whole {
             let mut left = std::mem::take(&mut *self.runner.left_logs.lock());
-            for row in rows(&look.containers) {
-                left.remove(&row.id);
-            }
+            // The runtime may yet carry out what was asked of it.
+            let listed = rows(&look.containers).iter();
+            let listed = listed.filter_map(|row| left.remove(&row.id));
+            self.gone.open(listed);
             self.gone.put_back(left.into_values());
         }
     }

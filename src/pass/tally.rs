@@ -265,6 +265,7 @@ impl<'a> Tally<'a> {
             }
         }
         let is_gone = done.outcome.is_gone();
+        self.forget_log(&done);
         if is_gone {
             self.found_gone(target, &id, reason);
             runner.failures.lock().gone(target, &id);
@@ -281,6 +282,15 @@ impl<'a> Tally<'a> {
         }
         let (journal, pass_id) = (&runner.journal, &record.id);
         journal.tried(pass_id, &done.removal, done.outcome, done.latency);
+    }
+
+    /// Forgets the log of a removed container once it went, or was skipped; any other waits for the next pass.
+    fn forget_log(&self, done: &FinishedRemoval) {
+        let is_over =
+            done.outcome.is_gone() || matches!(done.outcome, RemovalOutcome::Skipped { .. });
+        if let Some(container) = done.removal.expected.log_of().filter(|_| is_over) {
+            self.containers.log_ended(&container.id);
+        }
     }
 
     /// Notes a planned object that is gone, by its removal or by a later look.

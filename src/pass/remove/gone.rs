@@ -23,7 +23,7 @@ pub(in crate::pass) struct Gone(Arc<Mutex<RemovedContainers>>);
 
 #[derive(Debug, Default)]
 struct RemovedContainers {
-    /// Those whose removal has begun; what becomes of it may be known later.
+    /// Those whose removal, or whose log's, has begun; what becomes of it may be known later.
     open: BTreeMap<Text, RemovedContainer>,
     /// Those that are gone and not handed out yet.
     new: Vec<RemovedContainer>,
@@ -39,7 +39,7 @@ impl Gone {
         std::mem::take(&mut self.0.lock().new)
     }
 
-    /// Returns the containers whose removal has begun and of which it is not known whether they went.
+    /// Returns the containers whose removal, or whose log's, has begun and is not known to have ended well.
     pub(in crate::pass) fn take_open(&self) -> impl Iterator<Item = RemovedContainer> + use<> {
         std::mem::take(&mut self.0.lock().open).into_values()
     }
@@ -60,6 +60,21 @@ impl Gone {
         self.0.lock().add(containers);
     }
 
+    /// Notes containers of which it is not known whether they, or their logs, go.
+    pub(in crate::pass) fn open(&self, containers: impl IntoIterator<Item = RemovedContainer>) {
+        let open = &mut self.0.lock().open;
+        for container in containers {
+            if open.len() < GONE_MAX {
+                open.insert(container.id.text().clone(), container);
+            }
+        }
+    }
+
+    /// Notes that a log went, or stays for good.
+    pub(in crate::pass) fn log_ended(&self, id: &ContainerId) {
+        self.0.lock().open.remove(id.text());
+    }
+
     /// Returns the newest container of each pod, of [`LAST_MAX`] pods.
     pub(in crate::pass) fn last_records(&self) -> Vec<LastRecord> {
         self.0.lock().last.values().cloned().collect()
@@ -78,10 +93,7 @@ impl Gone {
             created_at: subject.created_at,
             log_path: status.log_path.as_str().into(),
         };
-        let open = &mut self.0.lock().open;
-        if !status.log_path.is_empty() && open.len() < GONE_MAX {
-            open.insert(status.id.text().clone(), container);
-        }
+        self.open((!status.log_path.is_empty()).then_some(container));
     }
 
     /// Notes a container that this pass has removed.

@@ -433,6 +433,9 @@ async fn logs_of_containers_that_went_while_a_list_was_incomplete_go_once_it_is_
     rig.sim.conduct(|it| it.send_limit_bytes = 4_000);
     let pass = rig.gc("target=containers").await;
     assert_eq!(pass["targets"]["containers"]["removed"], 10, "{pass:#}");
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let errors = pass["errors"].to_string();
+    assert!(errors.contains("logs: those of 10 removed containers stay"));
     assert_eq!(tree.files().len(), 15 * 4, "{:?}", tree.files());
     rig.sim.conduct(|it| it.send_limit_bytes = SEND_LIMIT_BYTES);
     // A list that was too long is read whole on a new connection.
@@ -441,6 +444,75 @@ async fn logs_of_containers_that_went_while_a_list_was_incomplete_go_once_it_is_
     let pass = rig.gc("target=containers").await;
     assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
     assert_eq!(tree.files().len(), 5 * 4, "{:?}", tree.files());
+}
+
+/// The runtime lists nothing while the last logs go, so it does not say whether something writes to them.
+#[tokio::test]
+async fn logs_whose_own_question_failed_go_with_the_next_pass() {
+    let tree = Tree::plain();
+    let (rig, ids) = five_one_by_one(&tree, 50).await;
+    rig.sim
+        .set_removal_fault(&ids[4], Fault::slow(Duration::from_millis(500)));
+    let id = rig.begin_gc("target=containers").await;
+    until_true("the last one goes", || rig.removals().len() == 5).await;
+    let overloaded = Fault::fail(Code::ResourceExhausted, "too many requests");
+    rig.sim.set_fault(Rpc::ListContainers, overloaded);
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert_eq!(tree.files().len(), 6 * 4, "{pass:#}");
+    rig.sim.clear_faults();
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
+    assert_eq!(tree.files().len(), 4, "{:?}", tree.files());
+}
+
+#[tokio::test]
+async fn logs_that_a_stop_gives_up_on_a_hung_runtime_go_with_the_next_pass() {
+    let tree = Tree::plain();
+    let (rig, ids) = five_one_by_one(&tree, 50).await;
+    rig.sim
+        .set_removal_fault(&ids[4], Fault::slow(Duration::from_millis(500)));
+    let id = rig.begin_gc("target=containers").await;
+    until_true("the last one goes", || rig.removals().len() == 5).await;
+    let lists = rig.sim.call_count(Rpc::ListContainers);
+    rig.sim.set_fault(Rpc::ListContainers, Fault::hang());
+    until_true("the first log is asked about", || {
+        rig.sim.call_count(Rpc::ListContainers) > lists
+    })
+    .await;
+    rig.delete(&format!("/api/v1/passes/{id}")).await;
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 5, "{pass:#}");
+    assert_eq!(tree.files().len(), 6 * 4, "{pass:#}");
+    rig.sim.clear_faults();
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
+    assert_eq!(tree.files().len(), 4, "{:?}", tree.files());
+}
+
+#[tokio::test]
+async fn the_log_of_a_container_that_goes_late_while_the_next_pass_asks_about_it_goes() {
+    let tree = Tree::plain();
+    let (mut rig, ids) = five_one_by_one(&tree, 50).await;
+    rig.configure(&json!({ "runtime": { "removal_timeout": "1s" } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    rig.sim.set_removal_fault(&ids[4], Fault::hang());
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["targets"]["containers"]["failed"], 1, "{pass:#}");
+    rig.sim.clear_faults();
+    let asked = rig.sim.call_count(Rpc::ContainerStatus);
+    rig.sim
+        .set_status_fault(&ids[4], Fault::slow(Duration::from_millis(500)));
+    let id = rig.begin_gc("target=containers").await;
+    until_true("it is asked about", || {
+        rig.sim.call_count(Rpc::ContainerStatus) > asked
+    })
+    .await;
+    // The runtime carries out the removal of the first pass.
+    assert!(rig.sim.change(|node| node.vanish_container(&ids[4])));
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["targets"]["containers"]["already_gone"], 1, "{pass:#}");
+    assert_eq!(tree.files().len(), 4, "{:?}", tree.files());
 }
 
 /// What is switched on later is not for what went before.
