@@ -232,20 +232,33 @@ impl PassRun<'_> {
         removals: Vec<Removal>,
         look: &mut Arc<Look>,
     ) -> Result<(), EarlyEnd> {
-        let planned = self.report_of(target, |report| report.planned);
         let mut queue = Queue::new(removals, self.runner.quarantine.lock().known_failures());
+        let ended = self.empty_queue(target, &mut queue, look).await;
+        let untried = queue.take().into_iter();
+        let untried = untried.map(|it| (target, it.subject.id));
+        self.tally.untried.extend(untried);
+        ended
+    }
+
+    async fn empty_queue(
+        &mut self,
+        target: Target,
+        queue: &mut Queue,
+        look: &mut Arc<Look>,
+    ) -> Result<(), EarlyEnd> {
+        let planned = self.report_of(target, |report| report.planned);
         loop {
             if !queue.is_empty() {
                 self.bounds()?;
                 // After image batches the look is replaced by `measure_after`.
                 if target != Target::Images && self.is_stale(look) {
                     *look = self.look_again().await?;
-                    self.still_due(look, target, &mut queue)?;
+                    self.still_due(look, target, queue)?;
                 }
             }
             match queue.next(self.batch_size()) {
                 NextStep::Batch(removals) => {
-                    let (size, until) = (removals.len(), self.next_batch_begins(target, &queue));
+                    let (size, until) = (removals.len(), self.next_batch_begins(target, queue));
                     self.given_up = false;
                     let mut logs = Vec::new();
                     if target == Target::Images {
@@ -271,19 +284,19 @@ impl PassRun<'_> {
             if target != Target::Images && queue.is_empty() {
                 self.logs_follow(look).await;
             }
-            self.conclude(target, &mut queue);
+            self.conclude(target, queue);
             if self.mostly_fails(target).is_some() {
                 // What is still in flight counts too, and must not be planned a second time.
                 while !self.executor.only_slow() {
                     self.wait().await?;
                 }
-                self.conclude(target, &mut queue);
+                self.conclude(target, queue);
                 if self.breaks(target) {
                     self.take_open(target);
                     return Ok(());
                 }
             }
-            self.resume(target, look, &mut queue).await?;
+            self.resume(target, look, queue).await?;
         }
     }
 

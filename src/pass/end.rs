@@ -288,6 +288,7 @@ impl PassRun<'_> {
         let open = open.map(|it| (it.subject.target, it.subject.id.clone()));
         // Those lost where a bound ended the pass are in no list of open ones any more.
         let mut unsure = &self.tally.failed | &self.tally.lost;
+        unsure.extend(self.tally.untried.iter().cloned());
         unsure.extend(open.chain(given_up.iter().cloned()));
         self.prove_target_gone(Target::Containers, &look.containers, &unsure);
         self.prove_target_gone(Target::Sandboxes, &look.sandboxes, &unsure);
@@ -333,7 +334,7 @@ impl PassRun<'_> {
         if went_later > 0 {
             self.incomplete = true;
             self.record.line(format!(
-                "{target}: {went_later} whose removal failed or did not end are gone by now"
+                "{target}: {went_later} that the pass did not remove are gone by now"
             ));
         }
         if let Some(problem) = problem {

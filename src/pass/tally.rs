@@ -40,6 +40,8 @@ pub(super) struct Tally<'a> {
     pub(super) not_begun: bool,
     /// Objects whose removal is in the journal and has not begun.
     pub(super) unstarted: BTreeSet<(Target, Text)>,
+    /// Planned objects whose removal was never tried, because the pass or the target ended first.
+    pub(super) untried: BTreeSet<(Target, Text)>,
     /// Objects during whose removal the runtime went away.
     pub(super) lost: BTreeSet<(Target, Text)>,
     /// The runtime went away since this was last read.
@@ -83,6 +85,7 @@ impl<'a> Tally<'a> {
             open: Vec::new(),
             not_begun: false,
             unstarted: BTreeSet::new(),
+            untried: BTreeSet::new(),
             lost: BTreeSet::new(),
             went_away: false,
             has_failed_log: false,
@@ -204,8 +207,9 @@ impl<'a> Tally<'a> {
 
     /// Notes a removal that was due in a batch and did not begin.
     pub(super) fn held_back(&mut self, removal: Removal) {
-        let subject = &removal.subject;
-        self.unstarted.insert((subject.target, subject.id.clone()));
+        let object = (removal.subject.target, removal.subject.id.clone());
+        self.untried.insert(object.clone());
+        self.unstarted.insert(object);
         self.open.push(removal);
     }
 
@@ -213,7 +217,6 @@ impl<'a> Tally<'a> {
         let (runner, record) = (self.runner, self.record);
         let (target, id) = (done.removal.subject.target, done.removal.subject.id.clone());
         let reason = done.removal.reason;
-        self.unstarted.remove(&(target, id.clone()));
         self.note_loss(&mut done);
         log(record, &done);
         let sandbox = match target {
@@ -306,10 +309,12 @@ impl<'a> Tally<'a> {
         let object = (target, id.clone());
         self.failed.remove(&object);
         self.lost.remove(&object);
+        self.untried.remove(&object);
     }
 
-    /// Forgets what was lost and is in no later plan.
+    /// Forgets what was lost and is in no later plan, and what was not tried: a later plan has it again.
     pub(super) fn keep_lost(&mut self, target: Target, plan: &Plan) {
+        self.untried.retain(|(of, _)| *of != target);
         let is_due = |id: &Text| plan.removals.iter().any(|it| it.subject.id == *id);
         self.lost.retain(|(of, id)| *of != target || is_due(id));
     }
@@ -351,8 +356,11 @@ impl<'a> Tally<'a> {
 
     /// Counts an outcome in the report, for the circuit breaker and for the look after the pass.
     fn count(&mut self, done: &FinishedRemoval, failed_before: bool) {
+        use RemovalOutcome as Outcome;
         let (subject, outcome) = (&done.removal.subject, &done.outcome);
         let object = (subject.target, subject.id.clone());
+        self.unstarted.remove(&object);
+        self.untried.remove(&object);
         let failed = matches!(outcome, RemovalOutcome::Failed { .. });
         // Only failures of earlier passes count, not those of this pass.
         let failed_again = failed && failed_before && !self.failed.contains(&object);
@@ -368,10 +376,7 @@ impl<'a> Tally<'a> {
                 report.count(outcome, subject.size_bytes());
             }
         });
-        let has_answer = !matches!(
-            outcome,
-            RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun
-        );
+        let has_answer = !matches!(outcome, Outcome::Lost { .. } | Outcome::NotBegun);
         // A runtime that keeps some images removes the others.
         if has_answer && !failed_before && !self.runner.observer.is_undeleted(&subject.id) {
             let (attempts, failures) = self.tried.entry(subject.target).or_default();

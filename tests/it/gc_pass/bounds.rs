@@ -48,6 +48,31 @@ async fn a_removal_that_was_lost_with_the_runtime_counts_for_max_removals() {
 }
 
 #[tokio::test]
+async fn what_others_removed_before_its_turn_does_not_remain() {
+    let rig = Rig::start(nodes::litter(10), json!({ "gc": { "max_concurrency": 1 } })).await;
+    let plan = rig.get("/api/v1/plan?target=containers").await.json();
+    let planned = plan["removals"].as_array().unwrap().iter();
+    let ids: Vec<&str> = planned.map(|it| it["id"].as_str().unwrap()).collect();
+    let slow = Fault::slow(Duration::from_millis(200));
+    rig.sim.set_fault(Rpc::RemoveContainer, slow);
+    let id = rig.begin_gc("target=containers&max_removals=4").await;
+    rig.removing().await;
+    for id in &ids[7..] {
+        assert!(rig.sim.change(|node| node.vanish_container(id)));
+    }
+    let pass = rig.finished(&id).await;
+    let report = &pass["targets"]["containers"];
+    assert_eq!(
+        (&pass["outcome"], &report["removed"], &report["remaining"]),
+        (&json!("partial"), &json!(4), &json!(3)),
+        "{pass:#}"
+    );
+    rig.metrics()
+        .await
+        .is("crisweep_last_pass_remaining{target=\"containers\"}", 3.0);
+}
+
+#[tokio::test]
 async fn the_deadline_ends_a_pass_in_the_middle_of_a_batch_too() {
     let changes = json!({ "gc": { "deadline": "2s", "batch_size": 2, "max_concurrency": 1 } });
     let rig = Rig::start(nodes::litter(60), changes).await;
