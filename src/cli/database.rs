@@ -1,9 +1,9 @@
 //! Reads the database in `state.dir` without the service, within a bound. Changes nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 
 use crate::config::Config;
 use crate::state::{self, Question};
@@ -27,7 +27,19 @@ pub(super) fn dir(config: &Config) -> anyhow::Result<PathBuf> {
 /// If there is no database, or it cannot be read in time.
 pub(super) async fn ask<Q: Question>(config: &Config, question: Q) -> anyhow::Result<Q::Answer> {
     let dir = dir(config)?;
-    read(move || Ok(state::ask(&dir, &question)?)).await
+    read(move || state::ask(&dir, &question).map_err(|error| at(&dir, error))).await
+}
+
+/// Says which database cannot be read, and what helps if there is none.
+pub(super) fn at(dir: &Path, error: state::Error) -> anyhow::Error {
+    let dir = dir.display();
+    if error.is_missing() {
+        return anyhow!(
+            "there is no database in {dir} (state.dir): no service has run with this directory yet, or it has another \
+             one; name its configuration with --config.file, or the service with --service.url"
+        );
+    }
+    anyhow::Error::new(error).context(format!("the database in {dir}"))
 }
 
 /// Runs `work` on a thread of its own: the command ends even if the disk hangs.

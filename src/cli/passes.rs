@@ -177,7 +177,8 @@ async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<ShownPasses> 
             limit: args.limit.unwrap_or(PASSES),
             ..PassFilter::default()
         };
-        let passes = state::read_passes(&dir, &passes)?.rows;
+        let at = |error| database::at(&dir, error);
+        let passes = state::read_passes(&dir, &passes).map_err(at)?.rows;
         let mut removals = Vec::new();
         if let Some(id) = args.id {
             let found = !passes.is_empty();
@@ -191,7 +192,7 @@ async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<ShownPasses> 
                 limit: args.limit.unwrap_or(REMOVALS_MAX),
                 ..RemovalFilter::default()
             };
-            removals = state::ask(&dir, &of_it)?.rows;
+            removals = state::ask(&dir, &of_it).map_err(at)?.rows;
         }
         Ok(ShownPasses { passes, removals })
     };

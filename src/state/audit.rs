@@ -129,16 +129,17 @@ impl Journal {
 /// # Errors
 /// If there is no database, or it cannot be read.
 pub fn read_passes(dir: &Path, filter: &PassFilter) -> Result<ResultPage<Pass>, Error> {
-    let sql = Database::peek(dir)?;
-    let mut page = filter.answer(&sql)?;
-    if held(dir).is_none() {
-        for pass in page.rows.iter_mut().filter(|pass| !pass.is_done()) {
-            *pass = cut_off(&sql, pass.clone())?;
-            pass.state = PassState::Done;
-            pass.outcome = Some(Outcome::Interrupted);
+    Database::read_beside(dir, |sql| {
+        let mut page = filter.answer(sql)?;
+        if held(dir).is_none() {
+            for pass in page.rows.iter_mut().filter(|pass| !pass.is_done()) {
+                *pass = cut_off(sql, pass.clone())?;
+                pass.state = PassState::Done;
+                pass.outcome = Some(Outcome::Interrupted);
+            }
         }
-    }
-    Ok(page)
+        Ok(page)
+    })
 }
 
 impl Question for PassFilter {

@@ -131,7 +131,8 @@ impl From<rusqlite::Error> for Error {
 }
 
 impl Error {
-    pub(super) fn is_missing(&self) -> bool {
+    /// Says whether there is no such file or directory.
+    pub fn is_missing(&self) -> bool {
         matches!(self, Self::File { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 

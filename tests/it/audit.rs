@@ -280,6 +280,39 @@ async fn the_command_shows_passes_with_and_without_the_service() {
     );
 }
 
+#[tokio::test]
+async fn without_a_database_the_commands_name_its_directory_and_what_helps() {
+    let dir = tempfile::tempdir().unwrap();
+    let [file, state] = ["config.yaml", "state"].map(|name| dir.path().join(name));
+    let config = json!({ "state": { "dir": state }, "web": { "listen": ["unix:/none"] } });
+    fs::write(&file, config.to_string()).unwrap();
+    let place = state.display();
+    let none = format!(
+        "crisweep: there is no database in {place} (state.dir): no service has run with this directory yet, or it has \
+         another one; name its configuration with --config.file, or the service with --service.url\n"
+    );
+    let empty = format!("crisweep: the database in {place}: crisweep.db is empty\n");
+    let commands: [&[&str]; 5] = [
+        &["passes"],
+        &["passes", "20260131T090000Z-7"],
+        &["evidence"],
+        &["evidence", "show", "0123456789ab"],
+        &["snapshot", "-", "--pass", "20260131T090000Z-7"],
+    ];
+    for wanted in [&none, &none, &empty] {
+        for command in commands {
+            let asked = run(&[&["--config.file", file.to_str().unwrap()], command].concat()).await;
+            let told = String::from_utf8(asked.stderr).unwrap();
+            assert!(told.ends_with(wanted), "{command:?}: {told}");
+            assert_eq!(asked.status.code(), Some(1), "{command:?}");
+        }
+        if state.exists() {
+            fs::write(state.join("crisweep.db"), "").unwrap();
+        }
+        fs::create_dir_all(&state).unwrap();
+    }
+}
+
 fn lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());

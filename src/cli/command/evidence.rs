@@ -20,7 +20,7 @@ use crate::cli::screen::{Ink, Screen, Wide};
 use crate::cli::service::{ServiceQuery, Site};
 use crate::evidence::{cri_log, unpack};
 use crate::model::{Evidence, escape, short_duration, short_size};
-use crate::state::{EvidenceFilter, EvidenceFound, EvidenceOf};
+use crate::state::{EvidenceFilter, EvidenceFound, EvidenceOf, ID_PREFIX_MIN};
 use crate::system;
 
 /// How long the service may take.
@@ -217,7 +217,10 @@ async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
                 anyhow::bail!("the ids of several containers begin with \"{}\"", args.id)
             }
             EvidenceFound::None => {
-                anyhow::bail!("no evidence \"{}\" is in the database", args.id)
+                anyhow::bail!(
+                    "no evidence in the database has the number or container id \"{}\" (give at least {ID_PREFIX_MIN} characters of an id)",
+                    args.id
+                )
             }
         }
     };
@@ -231,9 +234,7 @@ async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
 async fn question(site: &Site) -> ServiceQuery {
     let question = ServiceQuery::within(site, TIMEOUT).await;
     let question = question.up_to(ANSWER_MAX);
-    let dir = site.config.state.dir.as_ref();
-    let place = dir.map_or("state.dir".to_owned(), |dir| dir.display().to_string());
-    question.or_else(format!("this command reads the database in {place}"))
+    question.or_else("this command reads the database in state.dir")
 }
 
 /// One row for each, for a terminal.
