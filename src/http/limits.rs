@@ -1,7 +1,7 @@
 //! Limits how many requests of each class are answered at a time, and how many of the answers that show the
 //! whole node are built at a time. A request holds its place until its answer is sent, so slow readers and
 //! waiting clients block only their own class. Requests above the limit get 503. Each probe and scrapes have
-//! places of their own. For a scrape or a short read without a place, an unread answer makes way.
+//! places of their own. A scrape or a short read without a place waits in line, and an unread answer makes way for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,8 +92,8 @@ impl Class {
         }
     }
 
-    /// Returns whether answers that their clients do not read make way for the next request. Answers of the other classes
-    /// are long, or their clients wait for them.
+    /// Returns whether requests wait in line for a place, and answers that their clients do not read make way for them.
+    /// Answers of the other classes are long, or their clients wait for them.
     fn makes_way(self) -> bool {
         matches!(self, Self::Scrape | Self::Read)
     }
@@ -139,11 +139,11 @@ impl RequestLimits {
         self.classes.get(&class)?.take()
     }
 
-    /// Takes a place; if all are taken, that of the answer which has waited for longest to be read.
-    async fn take_or_make_way(&self, class: Class) -> Option<RequestPlace> {
+    /// Takes a place; if all are taken, the next one that is free.
+    async fn take_or_wait(&self, class: Class) -> Option<RequestPlace> {
         let places = self.classes.get(&class)?;
         match places.take() {
-            None if class.makes_way() => places.take_of_unread().await,
+            None if class.makes_way() => places.take_in_turn().await,
             taken => taken,
         }
     }
@@ -157,7 +157,7 @@ impl RequestLimits {
     }
 }
 
-/// Answers requests within the limits, and refuses all others at once.
+/// Answers requests within the limits, and refuses all others.
 pub(super) async fn within(
     State(limits): State<RequestLimits>,
     Extension(exchange): Extension<Exchange>,
@@ -165,7 +165,7 @@ pub(super) async fn within(
     next: Next,
 ) -> Response {
     let class = Class::of(request.method(), request.uri());
-    match limits.take_or_make_way(class).await {
+    match limits.take_or_wait(class).await {
         // A probe's answer is a line: its place is free once it is made, so that clients that do not read cannot
         // take all places of the kubelet's probes. Such a connection counts as idle.
         Some(_place) if matches!(class, Class::Health | Class::Readiness) => {

@@ -1,6 +1,6 @@
-//! The places of one class of requests. An answer holds its place until it is sent; if all places are taken, the
-//! connection whose answer has waited for longest to be read, and for a second at least, can be closed for the next
-//! request.
+//! The places of one class of requests. An answer holds its place until it is sent. If all places are taken, a request
+//! can wait in line for a second, and closes the connection whose answer has waited for longest to be read, if that has
+//! waited for a second at least.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 /// How long an answer may be on its way to a client that reads: such a one is never cut off.
 const READ_WITHIN: Duration = Duration::from_secs(1);
-/// How long a request waits for the place of a connection that is being closed.
-const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+/// How long a request waits in line for a place.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Most requests that wait in line: each keeps its head in memory.
+const WAITING_MAX: usize = 512;
 
 /// The places. Cloning shares.
 #[derive(Clone, Debug)]
@@ -23,6 +25,8 @@ pub(super) struct RequestPlaces(Arc<RequestPlacesInner>);
 #[derive(Debug)]
 struct RequestPlacesInner {
     free: Arc<Semaphore>,
+    /// Room in the line for a place.
+    line: Semaphore,
     /// The connections whose answers are made and not sent.
     unread: Mutex<Closable>,
 }
@@ -66,6 +70,7 @@ impl RequestPlaces {
     pub(super) fn new(most: usize) -> Self {
         Self(Arc::new(RequestPlacesInner {
             free: Arc::new(Semaphore::new(most)),
+            line: Semaphore::new(WAITING_MAX),
             unread: Mutex::default(),
         }))
     }
@@ -76,17 +81,13 @@ impl RequestPlaces {
         Some(self.place(permit))
     }
 
-    /// Closes the connection whose answer was made first and is not read, and takes its place; `None` if there is no
-    /// such connection.
-    pub(super) async fn take_of_unread(&self) -> Option<RequestPlace> {
-        if !self.0.unread.lock().close_first(READ_WITHIN) {
-            return None;
-        }
+    /// Waits in line for a place, so that clients that ask again and again take turns with all others; `None` if it takes
+    /// too long. Closes the connection whose answer was made first and is not read, if there is one.
+    pub(super) async fn take_in_turn(&self) -> Option<RequestPlace> {
+        let _line = self.0.line.try_acquire().ok()?;
+        self.0.unread.lock().close_first(READ_WITHIN);
         let freed = Arc::clone(&self.0.free).acquire_owned();
-        let permit = tokio::time::timeout(CLOSED_WITHIN, freed)
-            .await
-            .ok()?
-            .ok()?;
+        let permit = tokio::time::timeout(WAIT_MAX, freed).await.ok()?.ok()?;
         Some(self.place(permit))
     }
 
@@ -141,20 +142,18 @@ mod tests {
         taken[1].made(first.clone());
         taken[2].made(second.clone());
         // Too early: the clients may still read these answers.
-        tokio::time::advance(READ_WITHIN / 2).await;
-        assert!(places.take_of_unread().await.is_none() && !first.is_cancelled());
-        tokio::time::advance(READ_WITHIN / 2).await;
+        assert!(places.take_in_turn().await.is_none() && !first.is_cancelled());
         let give_back = async {
             first.cancelled().await;
             drop(taken.remove(1));
         };
-        let (place, ()) = tokio::join!(places.take_of_unread(), give_back);
+        let (place, ()) = tokio::join!(places.take_in_turn(), give_back);
         assert!(place.is_some() && !second.is_cancelled());
         // The second connection does not close in time.
-        assert!(places.take_of_unread().await.is_none());
+        assert!(places.take_in_turn().await.is_none());
         assert!(second.is_cancelled());
         // The answer of the remaining place is not made yet.
-        assert!(places.take_of_unread().await.is_none());
+        assert!(places.take_in_turn().await.is_none());
         drop((taken, place));
         assert_eq!(places.free(), 3);
         assert!(places.0.unread.lock().since.is_empty());

@@ -122,6 +122,28 @@ async fn readers_that_do_not_read_take_no_place_from_scrapes_and_from_the_person
 }
 
 #[tokio::test]
+async fn clients_that_ask_again_and_again_take_turns_with_scrapes_and_the_person_on_call() {
+    let rig = Rig::start(nodes::litter(100), json!({})).await;
+    for path in ["/metrics", "/api/v1/status"] {
+        let mut crowd = JoinSet::new();
+        // More than twice the places.
+        for _ in 0..80 {
+            let again = rig.request("GET", path).timeout(PATIENCE);
+            crowd.spawn(async move {
+                while let Ok(answer) = again.try_clone().unwrap().send().await {
+                    drop(answer.bytes().await);
+                }
+            });
+        }
+        for _ in 0..30 {
+            let answer = rig.get(path).await;
+            assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        }
+        crowd.abort_all();
+    }
+}
+
+#[tokio::test]
 async fn callers_that_take_all_places_of_ready_leave_healthy_its_own() {
     let changes = json!({ "collect": { "max_age": "0s" }, "runtime": { "timeout": "60s" } });
     let rig = Rig::start(nodes::litter(1), changes).await;
