@@ -16,7 +16,7 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::NoServerSessionStorage;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{CertificateError, RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -114,6 +114,24 @@ impl Tls {
             Err(error) => Err((io::Error::other(error), stream.into_inner().0)),
         }
     }
+}
+
+/// Says why a handshake refused the client's certificate; `None`: it ended for another reason.
+pub fn refusal(error: &io::Error) -> Option<String> {
+    let error = error.get_ref()?.downcast_ref()?;
+    if *error == rustls::Error::NoCertificatesPresented {
+        return Some("the client showed no certificate".to_owned());
+    }
+    let rustls::Error::InvalidCertificate(why) = error else {
+        return None;
+    };
+    Some(if *why == CertificateError::UnknownIssuer {
+        "the client's certificate is of no CA in client_ca_file".to_owned()
+    } else if *why == CertificateError::ApplicationVerificationFailure {
+        "the client's certificate has no name of client_allowed_sans".to_owned()
+    } else {
+        format!("the client's certificate is not valid: {why}")
+    })
 }
 
 /// Reads the PEM text; `key` is its key if it is inline.

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -46,8 +47,8 @@ const LINGER: Duration = Duration::from_secs(1);
 const DRAIN: Duration = Duration::from_secs(2);
 /// Pause after a failed accept (no descriptors left), so that the loop does not spin.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
-/// Log lines about failed accepts in a minute.
-const ACCEPT_LINES: u32 = 5;
+/// Log lines about failed accepts in a minute, and about refused client certificates.
+const LINES_A_MINUTE: u32 = 5;
 
 /// Kernel send buffer of a connection. The kernel's default would hold megabytes of an answer that the peer
 /// does not read.
@@ -157,6 +158,9 @@ struct Serving {
     connection: Connection,
     shutdown: CancellationToken,
     access: access::Current,
+    began: Instant,
+    /// Bounds the lines about refused client certificates.
+    refusals: Arc<LineLimit>,
 }
 
 /// Serves until `stop.shutdown`, then until the open requests are answered.
@@ -169,7 +173,8 @@ pub async fn serve(
 ) {
     let mut tasks = JoinSet::new();
     let began = Instant::now();
-    let lines = LineLimit::new(ACCEPT_LINES, Duration::from_secs(60));
+    let limit = || LineLimit::new(LINES_A_MINUTE, Duration::from_secs(60));
+    let (lines, refusals) = (limit(), Arc::new(limit()));
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &mut tasks) => accepted,
@@ -182,6 +187,8 @@ pub async fn serve(
                     connection: connections.take(),
                     shutdown: stop.shutdown.clone(),
                     access: access.clone(),
+                    began,
+                    refusals: Arc::clone(&refusals),
                 };
                 tasks.spawn(serving.begin(accepted));
                 // The new connection may already carry its request: let it be read before newer connections
@@ -238,10 +245,21 @@ impl Serving {
                         let peer = peer.with_certificate(certificate);
                         self.serve_tls(stream, peer, tls).await;
                     }
-                    Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
+                    Ok(Err(error)) => self.log_refusal(&peer, &error),
                     Err(_elapsed) => tracing::debug!(%peer, "the TLS handshake took too long"),
                 }
             }
+        }
+    }
+
+    /// Logs why there is no TLS connection.
+    fn log_refusal(&self, peer: &Peer, error: &io::Error) {
+        let Some(why) = access::tls::refusal(error) else {
+            return tracing::debug!(%peer, %error, "no TLS connection");
+        };
+        if let Some(left_out) = self.refusals.admit(self.began.elapsed()) {
+            let left_out = NonZeroU64::new(left_out);
+            tracing::warn!(%peer, why, left_out, "refused");
         }
     }
 

@@ -104,6 +104,8 @@ mod tests {
             connection: Connections::default().take(),
             shutdown: CancellationToken::new(),
             access: access::Current::new(access),
+            began: Instant::now(),
+            refusals: std::sync::Arc::new(crate::telemetry::LineLimit::new(1, STALL_MAX)),
         };
         let peer = (
             "127.0.0.1:1".parse().unwrap(),

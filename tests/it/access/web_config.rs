@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::{ACT_TOKEN, READ_TOKEN, token_files};
 use crate::support::ca::{Ca, replace};
 use crate::support::raw::exchange;
+use crate::support::wait::until_true;
 use crate::support::{Answer, Rig, nodes, until};
 
 /// Of the password `secret`, with the lowest cost.
@@ -184,6 +185,13 @@ async fn a_client_certificate_with_an_allowed_name_may_act() {
     // A certificate of another CA with the right name.
     let other = client(&Ca::new(), files.dir.path(), Some("alertmanager.example"));
     assert!(other.get(url(&rig, "/metrics")).send().await.is_err());
+    for why in [
+        "the client showed no certificate",
+        "the client's certificate has no name of client_allowed_sans",
+        "the client's certificate is of no CA in client_ca_file",
+    ] {
+        until_true(why, || rig.log_text().contains(why)).await;
+    }
 }
 
 /// Its request is on the way by then, and a connection that is reset loses the refusal.

@@ -64,6 +64,8 @@ impl Server {
             connection: Connections::default().take(),
             shutdown: shutdown.clone(),
             access: access.clone(),
+            began: Instant::now(),
+            refusals: Arc::new(crate::telemetry::LineLimit::new(1, STALL_MAX)),
         };
         let peer = (
             "127.0.0.1:1".parse().unwrap(),
