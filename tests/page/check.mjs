@@ -156,6 +156,8 @@ async function everywhere(browser, demo) {
   }
   const phone = await open(browser, demo.url, { viewport: PHONE });
   await onFirstScreen(phone, ["h1", "#plan-title", "#remove"]);
+  const head = await phone.locator(".objects thead tr").boundingBox();
+  assert.ok(head.height < 32, "the heads of the objects are one line each");
   const why = await phone.locator(".objects tbody tr:nth-child(2) td:nth-child(3)").first().boundingBox();
   assert.ok(why.width > PHONE.width / 3, `the reasons have ${why.width} px`);
   await phone.context().close();
