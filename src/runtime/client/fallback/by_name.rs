@@ -136,7 +136,8 @@ async fn by_names<K: FallbackList>(
     };
     let unread: BTreeSet<ListFilter> = &pods - &shown;
     let unread: BTreeSet<ListFilter> = unread.into_iter().filter(is_new).collect();
-    if asking.parts(unread.clone(), found).await? {
+    let names_follow = names_follow::<K>(client) && !unread.is_empty();
+    if !names_follow && asking.parts(unread.clone(), found).await? {
         let has_read = |uid: PodUid| {
             let pod = ListFilter::Pod(uid);
             shown.contains(&pod) || state.row_cache(client).read.contains(&pod)
@@ -154,6 +155,7 @@ async fn by_names<K: FallbackList>(
         let mut read = pods;
         read.retain(|pod| !unread.contains(pod) && !state.row_cache(client).refused.contains(pod));
         asking.again(filled.clone(), read, found).await?;
+        asking.cut_short = names_follow;
     }
     if !asking.answered {
         // Cached rows alone do not make a list.
@@ -168,6 +170,13 @@ async fn by_names<K: FallbackList>(
         return Ok(BTreeSet::new());
     }
     Ok(row_cache.whole_pods(found))
+}
+
+/// Says whether later looks read containers that name more sandboxes. To ask for those by id costs less than a list of
+/// each pod, and no sandbox goes before its pod's containers are known.
+fn names_follow<K: FallbackList>(client: &Client) -> bool {
+    let of_other = K::Other::list_state(&client.shared.list_states);
+    K::LABEL == "sandbox" && of_other.row_cache(client).reading.part.is_some()
 }
 
 /// Returns every known id: from names on disk and in other rows, from the service, and from earlier looks.

@@ -287,6 +287,32 @@ async fn a_look_that_ran_out_of_time_is_gone_on_with_by_the_next() {
 }
 
 #[tokio::test]
+async fn sandboxes_are_asked_for_by_id_once_their_containers_are_read() {
+    let job = |n| {
+        let pod = PodSpec::new(&format!("job-{n}"));
+        pod.exited("a", 0, hours(3)).deleted()
+    };
+    let node = NodeBuilder::new().pods(100, job);
+    let rig = Rig::of(node, Options::not_containerd(), Duration::from_secs(1));
+    rig.forbid_the_dead();
+    rig.write_names();
+    let slow = Fault::slow(Duration::from_millis(200));
+    rig.sim.set_fault(Rpc::ListContainers, slow);
+    let cut_short = rig.containers().await;
+    assert!(cut_short.cut_short && cut_short.rows.len() < 100);
+    let sandboxes = rig.sandboxes().await;
+    assert_eq!(sandboxes.rows.len(), cut_short.rows.len());
+    // Another look that gets no further has the same.
+    let sandboxes = rig.sandboxes().await;
+    assert_eq!(sandboxes.rows.len(), cut_short.rows.len());
+    assert!(sandboxes.cut_short);
+    rig.sim.clear_faults();
+    rig.containers().await;
+    let sandboxes = rig.sandboxes().await;
+    assert_eq!((sandboxes.rows.len(), sandboxes.cut_short), (100, false));
+}
+
+#[tokio::test]
 async fn without_proof_a_list_read_by_name_is_not_whole() {
     let rig = Rig::new(Options::not_containerd());
     rig.forbid_exited();
