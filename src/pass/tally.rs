@@ -196,8 +196,7 @@ impl<'a> Tally<'a> {
             *report.kept.entry(KeepReason::Quarantined).or_default() += count;
             report.count_remaining();
         });
-        let class = held.class.label();
-        let tried = &held.tried;
+        let (class, tried) = (held.class.label(), &held.tried);
         tracing::info!(pass.id = %record.id, class, tried, count, %until, "the other sandboxes of the class keep waiting");
         record.line(format!(
             "{target}: {count} more that failed before ({class}) stay until {until}: {tried} was tried \
