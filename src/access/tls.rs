@@ -23,6 +23,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::web_config::tls_keys::refuse;
 use super::web_config::{KeyRefusal, Pem, TlsServerConfig, read_text};
+use crate::model::cut;
 pub use identity::PeerIdentity;
 
 /// A server's side of TLS. Cloning shares.
@@ -116,6 +117,9 @@ impl Tls {
     }
 }
 
+/// The most that is said of what is wrong with a certificate: some errors repeat what it holds.
+const WHY_MAX_BYTES: usize = 128;
+
 /// Says why a handshake refused the client's certificate; `None`: it ended for another reason.
 pub fn refusal(error: &io::Error) -> Option<String> {
     let error = error.get_ref()?.downcast_ref()?;
@@ -130,6 +134,8 @@ pub fn refusal(error: &io::Error) -> Option<String> {
     } else if *why == CertificateError::ApplicationVerificationFailure {
         "the client's certificate has no name of client_allowed_sans".to_owned()
     } else {
+        let why = why.to_string();
+        let why = cut(&why, WHY_MAX_BYTES);
         format!("the client's certificate is not valid: {why}")
     })
 }

@@ -39,8 +39,8 @@ const HEAD_MAX_BYTES: usize = 32 << 10;
 /// A client that reads nothing of an answer for this long is considered dead: its connection and its answer,
 /// which may be the whole node as JSON, are dropped.
 const STALL_MAX: Duration = Duration::from_secs(30);
-/// How long the rest of a body is read after an early answer (413). Without this the kernel would send a reset
-/// and the client could lose the answer.
+/// How long the rest is read after an early answer (413) or a refused handshake. Without this the kernel would send a
+/// reset and the client could lose the answer.
 const LINGER: Duration = Duration::from_secs(1);
 /// How long open connections may go on after the last pass has ended, and how long a connection without a request may
 /// after it was asked to close.
@@ -320,7 +320,7 @@ async fn shake_hands(
         Ok(shaken) => Ok(shaken),
         Err((error, stream)) => {
             // A client of TLS 1.3 may have sent its request before it hears that its certificate is refused.
-            drop(close(stream).await);
+            drop(tokio::time::timeout(LINGER, close(stream)).await);
             Err(error)
         }
     }

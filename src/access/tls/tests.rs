@@ -146,6 +146,20 @@ async fn a_certificate_that_is_expired_or_for_servers_only_fails_the_handshake()
     }
 }
 
+/// Anyone can make one, and the line about it is in the log.
+#[tokio::test]
+async fn what_is_said_of_a_certificate_is_short_whatever_it_holds() {
+    let dir = TestDir::new("");
+    let tls = load(&dir, VERIFIED).unwrap();
+    let mut params = for_servers(&names());
+    let purpose = rcgen::ExtendedKeyUsagePurpose::Other(vec![1, 2, 3]);
+    params.extended_key_usages = vec![purpose; 5_000];
+    let stranger = self_signed(params, IsCa::NoCa);
+    let shaken = shake(&tls, &dir.ca.cert, Some(&stranger), |_| {}).await;
+    let why = refusal(&shaken.identity.unwrap_err()).unwrap();
+    assert!(why.len() < 200, "{} bytes: {why:.300}", why.len());
+}
+
 #[tokio::test]
 async fn allowed_names_match_exactly_and_the_common_name_is_none() {
     let dir = TestDir::new("");

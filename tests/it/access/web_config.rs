@@ -2,10 +2,16 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use reqwest::{Certificate, Identity};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use super::{ACT_TOKEN, READ_TOKEN, token_files};
 use crate::support::ca::{Ca, replace};
@@ -192,6 +198,33 @@ async fn a_client_certificate_with_an_allowed_name_may_act() {
     ] {
         until_true(why, || rig.log_text().contains(why)).await;
     }
+}
+
+/// It waits for the answer to its request, or means harm.
+#[tokio::test]
+async fn a_refused_certificate_is_logged_although_the_client_stays() {
+    let web =
+        format!("{TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.crt\n");
+    let files = Files::new(&web);
+    let rig = files.start(json!({})).await;
+    let mut roots = RootCertStore::empty();
+    let ca = CertificateDer::from_pem_slice(files.ca.pem().as_bytes()).unwrap();
+    roots.add(ca).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(&rig.address).await.unwrap();
+    let client = TlsConnector::from(Arc::new(config));
+    let stays = client.connect("localhost".try_into().unwrap(), stream);
+    let stays = stays.await.unwrap();
+    until_true("the refusal is logged", || {
+        rig.log_text().contains("the client showed no certificate")
+    })
+    .await;
+    drop(stays);
 }
 
 /// Its request is on the way by then, and a connection that is reset loses the refusal.
