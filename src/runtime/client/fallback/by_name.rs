@@ -136,8 +136,9 @@ async fn by_names<K: FallbackList>(
     };
     let unread: BTreeSet<ListFilter> = &pods - &shown;
     let unread: BTreeSet<ListFilter> = unread.into_iter().filter(is_new).collect();
-    let names_follow = names_follow::<K>(client) && !unread.is_empty();
-    if !names_follow && asking.parts(unread.clone(), found).await? {
+    let due = without_later_names::<K>(client, unread.clone());
+    let names_follow = due.len() < unread.len();
+    if asking.parts(due, found).await? && !names_follow {
         let has_read = |uid: PodUid| {
             let pod = ListFilter::Pod(uid);
             shown.contains(&pod) || state.row_cache(client).read.contains(&pod)
@@ -172,11 +173,18 @@ async fn by_names<K: FallbackList>(
     Ok(row_cache.whole_pods(found))
 }
 
-/// Says whether later looks read containers that name more sandboxes. To ask for those by id costs less than a list of
-/// each pod, and no sandbox goes before its pod's containers are known.
-fn names_follow<K: FallbackList>(client: &Client) -> bool {
+/// Returns the pods whose sandboxes no later look names, with their containers. To ask for named ones by id costs less
+/// than a list of each pod, and no sandbox goes before its pod's containers are known.
+fn without_later_names<K: FallbackList>(
+    client: &Client,
+    mut pods: BTreeSet<ListFilter>,
+) -> BTreeSet<ListFilter> {
     let of_other = K::Other::list_state(&client.shared.list_states);
-    K::LABEL == "sandbox" && of_other.row_cache(client).reading.part.is_some()
+    let other = of_other.row_cache(client);
+    if K::LABEL == "sandbox" && other.reading.part.is_some() {
+        pods.retain(|pod| other.read.contains(pod) || other.refused.contains(pod));
+    }
+    pods
 }
 
 /// Returns every known id: from names on disk and in other rows, from the service, and from earlier looks.

@@ -312,6 +312,30 @@ async fn sandboxes_are_asked_for_by_id_once_their_containers_are_read() {
     assert_eq!((sandboxes.rows.len(), sandboxes.cut_short), (100, false));
 }
 
+/// No container names their sandboxes.
+#[tokio::test]
+async fn pods_without_containers_do_not_wait_until_all_containers_are_read() {
+    let job = |n| {
+        let pod = PodSpec::new(&format!("job-{n}"));
+        pod.exited("a", 0, hours(3)).deleted()
+    };
+    let bare = |n| PodSpec::new(&format!("bare-{n}")).deleted();
+    let node = NodeBuilder::new().pods(100, job).pods(50, bare);
+    let rig = Rig::of(node, Options::not_containerd(), Duration::from_secs(1));
+    rig.forbid_the_dead();
+    rig.write_names();
+    let slow = Fault::slow(Duration::from_millis(200));
+    rig.sim.set_fault(Rpc::ListContainers, slow);
+    let cut_short = rig.containers().await;
+    assert!(cut_short.cut_short && cut_short.rows.len() < 100);
+    let sandboxes = rig.sandboxes().await;
+    let (shown, named) = (sandboxes.rows.len(), cut_short.rows.len());
+    assert!(
+        shown > named && shown < 150 && sandboxes.cut_short,
+        "{shown} of {named}"
+    );
+}
+
 #[tokio::test]
 async fn without_proof_a_list_read_by_name_is_not_whole() {
     let rig = Rig::new(Options::not_containerd());
