@@ -43,8 +43,9 @@ pub(super) fn judge<'a>(knowledge: &Knowledge<'a>, gone: &RowSet) -> Vec<(LogObj
         let verdict = first_said(|rule| judge.ask(rule), KeepReason::NotAsked);
         judged.push((LogObject::Link(link), verdict.unless(off)));
     }
+    let none_foreseen = snapshot.logs.dirs.is_empty() || gone.iter().next().is_none();
     // While logs are switched off, passes do not note removed containers.
-    if !policy.logs.enabled || snapshot.removed.is_empty() && gone.iter().next().is_none() {
+    if !policy.logs.enabled || snapshot.removed.is_empty() && none_foreseen {
         return judged;
     }
     // After a manual removal of a record two containers can share a log file; it is removed once, as the older one's.

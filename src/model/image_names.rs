@@ -1,6 +1,7 @@
 //! Which images a name may mean. Errs towards a match: matching too much only keeps more images.
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -57,11 +58,16 @@ impl ImageMatcher {
         users.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let names = users.iter().flat_map(|user| &user.names);
         let mut matcher = Self::new(names.map(String::as_str).chain(more));
-        let digests = images.iter().flat_map(|image| &image.repo_digests);
-        let digests = digests.filter_map(|name| digest_of(name));
-        let ids = images.iter().map(|image| without_sha256(image.id.as_str()));
-        let digests: BTreeSet<&str> = digests.chain(ids).collect();
-        matcher.any_untagged = users.iter().any(|user| is_lost(user, &digests));
+        let digests = LazyCell::new(|| {
+            let digests = images.iter().flat_map(|image| &image.repo_digests);
+            let digests = digests.filter_map(|name| digest_of(name));
+            let ids = images.iter().map(|image| without_sha256(image.id.as_str()));
+            digests.chain(ids).collect::<BTreeSet<&str>>()
+        });
+        let is_lost = |user: &ContainerImage| {
+            names_digests_only(user) && !digests_of(user).any(|it| digests.contains(it))
+        };
+        matcher.any_untagged = users.iter().any(|user| is_lost(user));
         matcher
     }
 
@@ -129,16 +135,13 @@ fn without_sha256(digest: &str) -> &str {
     digest.strip_prefix("sha256:").unwrap_or(digest)
 }
 
-/// Says whether the container names digests but no id, and none of the digests is an image's.
-fn is_lost(user: &ContainerImage, digests: &BTreeSet<&str>) -> bool {
-    let mut its = user
-        .names
-        .iter()
-        .filter_map(|name| digest_of(name))
-        .peekable();
-    its.peek().is_some()
-        && !its.any(|digest| digests.contains(digest))
-        && !user.names.iter().any(|name| is_digest(name))
+fn digests_of(user: &ContainerImage) -> impl Iterator<Item = &str> {
+    user.names.iter().filter_map(|name| digest_of(name))
+}
+
+/// Says whether the container names digests but no id.
+fn names_digests_only(user: &ContainerImage) -> bool {
+    digests_of(user).next().is_some() && !user.names.iter().any(|name| is_digest(name))
 }
 
 fn shortest(name: &str) -> Cow<'_, str> {
